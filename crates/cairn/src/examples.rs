@@ -82,8 +82,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("fs chmod", &["cairn fs chmod 0640 /report", "cairn fs chmod -R u+rwX,go-w /project"]),
     ("fs chown", &["cairn fs chown ann:staff /report", "cairn fs chown -R :staff /project"]),
     ("fs layout get", &["cairn fs layout get /archive"]),
-    ("fs layout set", &["cairn fs layout set rs-6-3 /archive   # for new files"]),
+    (
+        "fs layout set",
+        &[
+            "cairn fs layout set rs-6-3 /archive   # for new files",
+            "cairn fs layout set 'r3>rs-6-3@2h' /warm   # copies, encoded 2 hours after the last change",
+        ],
+    ),
     ("fs layout convert", &["cairn fs layout convert rs-6-3 /archive", "cairn fs layout convert --background r3 /hot"]),
+    ("fs layout encode", &["cairn fs layout encode /warm", "cairn fs layout encode --background /warm/big.bin"]),
     ("fs layout jobs", &["cairn fs layout jobs", "cairn fs layout jobs 2"]),
     ("fs layout cancel", &["cairn fs layout cancel 2"]),
     (

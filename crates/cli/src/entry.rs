@@ -14,6 +14,20 @@ pub fn layout_text(bits: u64) -> String {
     Layout::from_bits(bits).map_or_else(|| format!("unknown (0x{bits:x})"), |layout| layout.to_string())
 }
 
+/// The same of a file with a later scheme, with its stage: `r3>rs-6-3:encoded`.
+pub fn staged_text(attributes: &Attributes) -> String {
+    match stage_of(attributes) {
+        Some(layout) => format!("{layout}:{}", layout.stage().name()),
+        None => layout_text(attributes.layout),
+    }
+}
+
+/// The layout of a regular file with a later scheme.
+pub fn stage_of(attributes: &Attributes) -> Option<Layout> {
+    let layout = Layout::from_bits(attributes.layout).filter(|layout| layout.staged().is_some());
+    layout.filter(|_| mode::is_regular(attributes.mode))
+}
+
 /// Bytes that the contents take on all disks together, as the layout says: of an erasure layout whole rows with their
 /// parity and the rest as copies. Exact unless the file grew in many small steps; its extents say it exactly.
 pub fn raw_bytes(attributes: &Attributes) -> u64 {
@@ -41,6 +55,10 @@ pub fn entry_json(at: &RemotePath, attributes: &Attributes, link: Option<&[u8]>)
     });
     if let Value::Object(rest) = rest {
         object.extend(rest);
+    }
+    if let Some(layout) = stage_of(a) {
+        object.insert("stage".into(), json!(layout.stage().name()));
+        object.insert("stage_after_s".into(), json!(layout.stage_after().duration().as_secs()));
     }
     if a.shards > 0 {
         object.insert("shards".into(), json!(a.shards));
@@ -81,7 +99,7 @@ impl LongColumns {
 fn cells(attributes: &Attributes, human_sizes: bool) -> [String; 5] {
     let layout = match mode::is_symlink(attributes.mode) {
         true => "-".to_owned(),
-        false => layout_text(attributes.layout),
+        false => staged_text(attributes),
     };
     [
         attributes.nlink.to_string(),

@@ -164,7 +164,7 @@ impl Exit {
             ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => Exit::Unreachable,
             ClientError::OutcomeUnknown { .. } => Exit::OutcomeUnknown,
             ClientError::Unreadable { .. } => Exit::Damaged,
-            ClientError::Unavailable { .. } => Exit::Unavailable,
+            ClientError::Unavailable { .. } | ClientError::NotAtRest { .. } => Exit::Unavailable,
             ClientError::NoWritableGroup { full: true, .. } => Exit::NoSpace,
             ClientError::NoWritableGroup { full: false, .. } => Exit::Unreachable,
             ClientError::Changed { .. } => Exit::Changed,

@@ -61,6 +61,9 @@ impl ConversionControl {
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+    pub(crate) fn set_written(&self, bytes: u64) {
+        self.written.store(bytes, Ordering::Relaxed);
+    }
     /// Bytes of the file that are written anew so far.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -87,15 +90,24 @@ impl Volume {
             if !matches!(found.mode & KIND, REGULAR | DIRECTORY) {
                 return Ok(Conversion::Kept);
             }
-            let has_it = found.layout == layout.to_bits();
-            if has_it && (found.mode & KIND == DIRECTORY || !self.is_fat(&found, shown_as, layout).await?) {
+            let is_directory = found.mode & KIND == DIRECTORY;
+            // It may be in another stage of it.
+            let now = Layout::from_bits(found.layout).filter(|now| now.fresh() == layout);
+            if let Some(now) = now
+                && (is_directory || !self.is_fat(&found, shown_as, now).await?)
+            {
                 return Ok(Conversion::Kept);
             }
-            if found.mode & KIND == DIRECTORY {
+            if is_directory {
                 let request = SetattrRequest { valid: SET_LAYOUT, layout: layout.to_bits(), ..Default::default() };
                 return self.setattr(inode, shown_as, request).await.map(|_| Conversion::Done { bytes: 0 });
             }
-            match self.rewrite(&found, shown_as, layout, control).await {
+            let stays = Layout::from_bits(found.layout).filter(|_| now.is_none()).and_then(|is| is.relabelled(layout));
+            let outcome = match stays {
+                Some(stays) => self.relabel(&found, shown_as, stays).await,
+                None => self.rewrite(&found, shown_as, now.unwrap_or(layout), control).await,
+            };
+            match outcome {
                 Err(error) if is_race(&error) => last = Some(error),
                 outcome => return outcome,
             }
@@ -117,6 +129,13 @@ impl Volume {
                 _ => return Ok(count.finish().is_fat()),
             }
         }
+    }
+
+    /// Its bytes are right where they are.
+    async fn relabel(&self, found: &Attributes, shown_as: &[u8], layout: Layout) -> Result<Conversion> {
+        let mut body = Body::new(self, layout).await?;
+        self.swap(found, shown_as, layout, &mut body).await?;
+        Ok(Conversion::Done { bytes: 0 })
     }
 
     async fn rewrite(

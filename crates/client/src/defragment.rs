@@ -5,7 +5,7 @@
 //! stay. A writer that changes blocks in place is asked to give its lease back before a part is read. A part that keeps
 //! changing is made smaller, and then left to a later pass.
 //! Memory: a page of extents, a reader's and a writer's windows. Not here: which files (`meta`).
-mod plan;
+pub(crate) mod plan;
 
 use crate::convert::is_race;
 use crate::error::{ClientError, Result};
@@ -114,7 +114,7 @@ impl Volume {
     }
 
     /// The extents of a part of the file, cut at its ends, and where it ends: at a cell, if it has a whole one.
-    async fn part_of(&self, inode: u64, from: u64, length: u64, cell: u64) -> Result<(Vec<Extent>, u64)> {
+    pub(crate) async fn part_of(&self, inode: u64, from: u64, length: u64, cell: u64) -> Result<(Vec<Extent>, u64)> {
         let to = from.saturating_add(length).next_multiple_of(cell);
         // A hole is no work.
         let page = self.extents(inode, from, u64::MAX - from).await?;
@@ -135,7 +135,7 @@ impl Volume {
     }
 
     /// Has whoever overwrites the file in place give that right back. An error of a race: he did, and changed something.
-    async fn call_lease_back(&self, found: &Attributes) -> Result<()> {
+    pub(crate) async fn call_lease_back(&self, found: &Attributes) -> Result<()> {
         // Moves nothing. It is refused, and repeated, as long as somebody has the lease.
         let request = PublishRequest {
             if_data_version: found.data_version,
@@ -151,7 +151,7 @@ impl Volume {
 
 /// What keeps this part from being moved now, and others perhaps not: a lease that is not given back in time (nobody else can
 /// say so than a call that was repeated in vain), or bytes that cannot be read.
-fn is_in_the_way(error: &ClientError) -> bool {
+pub(crate) fn is_in_the_way(error: &ClientError) -> bool {
     let unread = matches!(error, ClientError::Unreadable { .. } | ClientError::Unavailable { .. });
     error.is_unknown() || unread || matches!(error, ClientError::Unreachable { .. })
 }

@@ -42,6 +42,11 @@ pub enum ClientError {
          cairn admin status says what is down", away.join(", ")
     )]
     Unavailable { what: String, offset: u64, length: u64, away: Vec<String>, detail: String },
+    /// What was written anew is not on all disks as it should be, so nothing was replaced by it.
+    #[error(
+        "{what}, read back from its disks before a file names it: {detail}; the file stays as it is, and it is tried again later"
+    )]
+    NotAtRest { what: String, detail: String },
     /// Nothing in the cluster takes new data: there is no room (`full`), or nobody answers.
     #[error(
         "{what}: no placement group takes new data: {detail}. {}",
@@ -87,7 +92,7 @@ impl ClientError {
             Self::Key(_) => 13,
             Self::Changed { .. } => 116,
             // It was waited for, as long as anybody waits.
-            Self::Unavailable { .. } | Self::Unreadable { .. } | Self::Protocol { .. } => 5,
+            Self::Unavailable { .. } | Self::Unreadable { .. } | Self::NotAtRest { .. } | Self::Protocol { .. } => 5,
         }
     }
     /// Whether the operation was done is not known.
@@ -120,6 +125,7 @@ impl ClientError {
                 Self::Unavailable { what: name, offset, length, away, detail }
             }
             Self::NoWritableGroup { detail, full, .. } => Self::NoWritableGroup { what: name, detail, full },
+            Self::NotAtRest { detail, .. } => Self::NotAtRest { what: name, detail },
             Self::Changed { .. } => Self::Changed { what: name },
             Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
             Self::Uri(error) => Self::Uri(error),

@@ -310,6 +310,18 @@ impl FakeCluster {
             state.unreadable_at.insert((disk, block));
         }
     }
+    /// No block is bad any more.
+    pub fn mend(&self) {
+        let mut state = self.fake.state.lock();
+        state.bad_at.clear();
+        state.unreadable_at.clear();
+    }
+    /// All members of the namespace understand what this build does.
+    pub fn raise_level(&self) {
+        let level = cairn_types::FEATURE_LEVEL;
+        let request = cairn_wire::meta::SetFeatureLevel { level };
+        self.fake.state.lock().propose(cairn_wire::Opcode::SetFeatureLevel, &request);
+    }
     /// All chunks on it are others now than those of the same numbers on other members.
     pub fn replace_chunks(&self, disk: u32) {
         self.fake.state.lock().replace_chunks(disk);

@@ -12,6 +12,7 @@ use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
 use crate::read::read_epochs::ReadEpochs;
+use crate::stage::read_back::check_at_rest;
 use cairn_types::{ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, PublishRequest};
@@ -86,6 +87,18 @@ pub(crate) fn joined(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
 impl Volume {
     /// Moves runs of a file, ascending, as it was `found`, when nobody was overwriting it in place. The bytes that were moved.
     pub(crate) async fn move_runs(&self, found: &Attributes, layout: Layout, runs: &[Run]) -> Result<u64> {
+        self.move_checked(found, layout, runs, false).await
+    }
+
+    /// The same; `read_back`: what was written is read from the disks and compared before the file names it, so before what it
+    /// had may be freed.
+    pub(crate) async fn move_checked(
+        &self,
+        found: &Attributes,
+        layout: Layout,
+        runs: &[Run],
+        read_back: bool,
+    ) -> Result<u64> {
         let shown_as = format!("inode {}", found.inode);
         let mut body = Body::new(self, layout).await?;
         let (mut moved, epochs) = (0, Arc::new(ReadEpochs::default()));
@@ -97,6 +110,9 @@ impl Volume {
         epochs.confirm(self.cluster(), &shown_as).await?;
         while body.places.awaited() > 0 {
             body.places.take_one(&shown_as).await?;
+        }
+        if read_back {
+            check_at_rest(self.cluster(), &body.places.extents).await?;
         }
         self.swap_moved(found, &shown_as, runs, &mut body).await?;
         Ok(moved)

@@ -1,5 +1,6 @@
 //! Work on files for which leaders of partitions ask: moves of what lives in packs that are mostly dead (`Volume::move_out`), and
-//! of what has too short extents (`Volume::defragment`), which the client library writes anew before it swaps the extents; and the end of appends whose writers
+//! of what has too short extents (`Volume::defragment`), and of what waits to be encoded (`Volume::encode_part`), which the client library writes anew before it
+//! swaps the extents; and the end of appends whose writers
 //! are gone (`Volume::tend_append`).
 //!
 //! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a later
@@ -7,12 +8,13 @@
 //! before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the session and the pack that it
 //! writes. Not here: which packs and files (meta), pace (the leader).
 use crate::worker::JobWorker;
-use cairn_client::{Client, ClientError, ConnectOptions, FragmentRules, Volume};
+use cairn_client::{Client, ClientError, ConnectOptions, Encoded, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::data::{
-    CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, TendAppendRequest, TendAppendResponse,
+    CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, EncodeRequest, EncodeResponse,
+    TendAppendRequest, TendAppendResponse,
 };
 use cairn_wire::error::WireError;
 use std::collections::BTreeSet;
@@ -37,6 +39,7 @@ enum Work {
     Compact(CompactRequest),
     Defragment(DefragmentRequest),
     Tend(TendAppendRequest),
+    Encode(EncodeRequest),
 }
 
 /// What came of it.
@@ -44,6 +47,7 @@ enum Done {
     Compact(CompactResponse),
     Defragment(DefragmentResponse),
     Tend(TendAppendResponse),
+    Encode(EncodeResponse),
 }
 
 /// A request and whom to answer.
@@ -58,6 +62,7 @@ impl Service for JobWorker {
             Some(Opcode::Compact) => request.decode().map(Work::Compact),
             Some(Opcode::Defragment) => request.decode().map(Work::Defragment),
             Some(Opcode::TendAppend) => request.decode().map(Work::Tend),
+            Some(Opcode::Encode) => request.decode().map(Work::Encode),
             _ => {
                 let text = format!("operation {:#06x} is none of a data node's", request.opcode);
                 Err(WireError::new(ErrorCode::UnknownOperation, text))
@@ -99,11 +104,13 @@ impl Compactor {
                         Work::Compact(request) => self.compact(request).await.map(Done::Compact),
                         Work::Defragment(request) => self.defragment(request).await.map(Done::Defragment),
                         Work::Tend(request) => self.tend(request).await.map(Done::Tend),
+                        Work::Encode(request) => self.encode(request).await.map(Done::Encode),
                     };
                     match outcome {
                         Ok(Done::Compact(done)) => reply.ok(&done, Payload::None),
                         Ok(Done::Defragment(done)) => reply.ok(&done, Payload::None),
                         Ok(Done::Tend(done)) => reply.ok(&done, Payload::None),
+                        Ok(Done::Encode(done)) => reply.ok(&done, Payload::None),
                         Err(error) => {
                             // Perhaps the cluster has changed in a way that the client does not see.
                             self.let_go().await;
@@ -153,6 +160,25 @@ impl Compactor {
         let volume = self.volume(request.volume).await?;
         let tended = volume.tend_append(request.inode, request.number, request.idle).await?;
         Ok(TendAppendResponse { closed: tended.closed, published: tended.published })
+    }
+
+    /// What fails of one file says why; only where nothing can be asked is it an error.
+    async fn encode(&mut self, request: EncodeRequest) -> Result<EncodeResponse, ClientError> {
+        let volume = self.volume(request.volume).await?;
+        let part = match volume.encode_part(request.inode, request.from).await {
+            Ok(part) => part,
+            Err(error) => return Ok(EncodeResponse { outcome: 4, reason: error.to_string(), ..Default::default() }),
+        };
+        let (outcome, next) = match part.outcome {
+            Encoded::NotWaiting => (0, 0),
+            Encoded::More(next) => (1, next),
+            Encoded::Done => (2, 0),
+            Encoded::Kept => (3, 0),
+            Encoded::Left => (4, 0),
+        };
+        let reason =
+            if outcome == 4 { "others are writing it, or parts of the cluster are away".into() } else { String::new() };
+        Ok(EncodeResponse { next, outcome, moved_bytes: part.moved, freed_bytes: part.freed, reason })
     }
 
     async fn compact(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {

@@ -1,7 +1,7 @@
 //! [`Count`]: how far a job is: what became of each file, and how much of those that are worked on is done.
 //!
 //! Directories and links are no files: they are counted only where they fail.
-use cairn_client::{ClientError, Conversion, ConversionControl, TreeNode};
+use cairn_client::{ClientError, Conversion, ConversionControl, Encoded, EncodedPart, TreeNode};
 use cairn_wire::manager::JobProgress;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -95,6 +95,19 @@ impl Count {
                 progress.files_seen += 1;
                 progress.files_kept += 1;
                 progress.bytes_passed += begun.bytes;
+            }
+        }
+    }
+
+    /// What encoding came to, in the words of a conversion.
+    pub(crate) fn encoded(&self, path: &[u8], part: EncodedPart) -> Result<Conversion, ClientError> {
+        self.state.lock().progress.bytes_freed += part.freed;
+        match part.outcome {
+            Encoded::Done => Ok(Conversion::Done { bytes: part.moved }),
+            Encoded::NotWaiting | Encoded::Kept => Ok(Conversion::Kept),
+            Encoded::Left | Encoded::More(_) if self.is_stopped() => Ok(Conversion::Stopped),
+            Encoded::Left | Encoded::More(_) => {
+                Err(ClientError::Changed { what: String::from_utf8_lossy(path).into_owned() })
             }
         }
     }

@@ -138,7 +138,14 @@ impl Running {
             let (volume, count) = (volume.clone(), count.clone());
             tasks.spawn(async move {
                 let begun = count.begin(&found);
-                let outcome = volume.convert(found.attributes.inode, &found.path, layout, &begun.control).await;
+                let (inode, control) = (found.attributes.inode, &begun.control);
+                let outcome = match layout.stage().is_encoded() {
+                    true => volume
+                        .encode(inode, &found.path, control)
+                        .await
+                        .and_then(|part| count.encoded(&found.path, part)),
+                    false => volume.convert(inode, &found.path, layout, control).await,
+                };
                 if let Err(error) = &outcome {
                     tracing::info!(path = %String::from_utf8_lossy(&found.path), %error, "not converted");
                 }

@@ -16,10 +16,11 @@ mod volume_partitions;
 mod volumes;
 
 use crate::command::Command;
+use crate::config::layout_flaw;
 use crate::items::{Cluster, clip};
 use crate::state::State;
 use cairn_types::{
-    ClusterId, DiskId, ErrorCode, Incarnation, NodeId, PartitionId, PgId, SessionId, VolumeId, WallTime,
+    ClusterId, DiskId, ErrorCode, Incarnation, Layout, NodeId, PartitionId, PgId, SessionId, VolumeId, WallTime,
 };
 use cairn_wire::error::WireError;
 
@@ -170,6 +171,11 @@ impl State {
     }
 
     fn set_config(&mut self, command: &crate::command::SetConfig) -> Result<Outcome, WireError> {
+        let layouts = command.items.iter().filter_map(|item| item.value.trim().parse::<Layout>().ok());
+        let flaws: Vec<String> = layouts.filter_map(|layout| layout_flaw(layout, self.level)).collect();
+        if !flaws.is_empty() {
+            return Ok(Outcome::Mistakes(flaws));
+        }
         match self.config.set(command.items.iter().map(|item| (item.key.as_str(), item.value.as_str()))) {
             Ok(()) => Ok(Outcome::Done),
             Err(mistakes) => Ok(Outcome::Mistakes(mistakes)),

@@ -13,7 +13,8 @@ pub use volumes::{
     SetVolume, TrashVolume,
 };
 
-use crate::config::Key;
+use crate::config::{Key, STAGE_LEVEL};
+use cairn_types::Layout;
 use cairn_types::generation::Generation;
 use prost::{Message, Oneof};
 
@@ -504,12 +505,18 @@ pub enum CommandError {
     Later { format: u32 },
 }
 
+fn is_staged(bits: u64) -> bool {
+    Layout::from_bits(bits).is_some_and(|layout| layout.staged().is_some())
+}
+
 impl Command {
     /// The feature level from which on members understand it ([`cairn_types::feature`]). Written by hand: each new command,
     /// and each new field that `apply` looks at, gets the newest level.
     pub fn level(&self) -> u32 {
         match self {
             Self::Note(_) | Self::SetGray(_) => 1,
+            Self::CreateVolume(command) if is_staged(command.layout) => STAGE_LEVEL,
+            Self::StartJob(command) if is_staged(command.layout) => STAGE_LEVEL,
             Self::SetVolume(_) => 4,
             Self::PartitionMarks(_) => 5,
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
@@ -521,8 +528,11 @@ impl Command {
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
-                let keys = command.items.iter().filter_map(|item| Key::from_name(&item.key));
-                keys.map(Key::level).max().unwrap_or(0)
+                let levels = command.items.iter().filter_map(|item| {
+                    let staged = item.value.parse().is_ok_and(|layout: Layout| layout.staged().is_some());
+                    Some(Key::from_name(&item.key)?.level().max(if staged { STAGE_LEVEL } else { 0 }))
+                });
+                levels.max().unwrap_or(0)
             }
             _ => 0,
         }

@@ -2,9 +2,12 @@
 //!
 //! Invariant: stored values are valid: every change is checked whole, all mistakes are told at once, and nothing is
 //! set if there is any. Not here: settings of one process (the configuration file of `cairn server`).
-use cairn_types::{ByteCount, Layout};
+use cairn_types::{ByteCount, Layout, StageHours};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Feature level from which on there are staged layouts.
+pub const STAGE_LEVEL: u32 = 12;
 
 /// What a value has to be.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +24,8 @@ enum Kind {
     Voters,
     /// `on` or `off`.
     Switch,
+    /// Hours of a day.
+    Hours,
 }
 
 macro_rules! keys {
@@ -107,6 +112,10 @@ keys! {
         "time in which reports about a slow member are counted";
     SpreadLeadersAfter = "spread_leaders_after", "1m", Kind::Millis(0, 24 * HOUR),
         "time without a change after which one leadership of a partition goes to a node that leads less; 0s: never";
+    StageHours = "stage_hours", "always", Kind::Hours,
+        "hours of the day (UTC) in which files of staged layouts are encoded: always, never, or such as 22-6";
+    StageRate = "stage_rate", "100m", Kind::Size(0, 1 << 50),
+        "bytes a second of files that are encoded later, in each meta partition; 0: as fast as it goes";
     TrashExpiry = "trash_expiry", "72h", Kind::Millis(0, 10_000 * HOUR),
         "time that what cairn fs rm removes (where no directory says otherwise) and deleted volumes stay in the trash; 0s: none";
 }
@@ -122,6 +131,8 @@ impl Key {
         Key::RepairRatePerDisk,
         Key::ScrubPeriod,
         Key::ScrubRateMax,
+        Key::StageHours,
+        Key::StageRate,
     ];
 
     /// The feature level from which on all members know it: one that does not would refuse the change that others make.
@@ -131,6 +142,7 @@ impl Key {
             Key::DefragmentExtent => 3,
             Key::ClockDifferenceMax => 5,
             Key::PartitionLoad | Key::PartitionMemory => 6,
+            Key::StageHours | Key::StageRate => STAGE_LEVEL,
             _ => 0,
         }
     }
@@ -174,7 +186,7 @@ impl Config {
             Kind::Count(..) | Kind::Voters => self.text(key).parse().expect("stored values and defaults are valid"),
             Kind::Size(..) => self.text(key).parse::<ByteCount>().expect("stored values and defaults are valid").0,
             Kind::Switch => u64::from(self.text(key) == "on"),
-            Kind::Millis(..) | Kind::Layout => panic!("{} is no number", key.name()),
+            Kind::Millis(..) | Kind::Layout | Kind::Hours => panic!("{} is no number", key.name()),
         }
     }
 
@@ -245,21 +257,27 @@ pub(crate) fn flaw(key: Key, value: &str) -> Option<String> {
             Err(why) => Some(why),
         },
         Kind::Layout => match value.parse::<Layout>() {
-            Ok(layout) => layout_flaw(layout),
+            Ok(_) => None,
             Err(why) => Some(why.to_string()),
         },
         Kind::Voters => (!matches!(value, "1" | "3" | "5")).then(|| "1, 3 or 5".into()),
+        Kind::Hours => value.parse::<StageHours>().err(),
         Kind::Switch => (!matches!(value, "on" | "off")).then(|| "on or off".into()),
     }
 }
 
-/// Why this version cannot write a layout, or `None` if it can.
-pub fn layout_flaw(layout: Layout) -> Option<String> {
-    let staged = layout.staged()?;
+/// Why a layout cannot be used while members understand no more than this level, or `None` if it can.
+pub fn layout_flaw(layout: Layout, level: u32) -> Option<String> {
+    let staged = layout.staged().filter(|_| level < STAGE_LEVEL)?;
     Some(format!(
-        "{layout} would be encoded later, which this version does not do; use {staged} (encoded at once) or {}",
-        layout.scheme()
+        "{layout} is encoded later, which needs feature level {STAGE_LEVEL} of all managers: upgrade those of an older version          (cairn admin status names them); use {staged} (encoded at once) or {} until then",
+        layout.fresh().scheme()
     ))
+}
+
+/// Layout bits of a command; `None`: not one of this version, or of one that other members do not know.
+pub(crate) fn known_layout(bits: u64, level: u32) -> Option<Layout> {
+    Some(bits).filter(|bits| level >= STAGE_LEVEL || bits >> 40 == 0).and_then(Layout::from_bits)
 }
 
 /// `300ms`, `10s`, `15m`, `2h`.

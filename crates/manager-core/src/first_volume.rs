@@ -21,7 +21,10 @@ pub fn waits_for(state: &State) -> Option<String> {
     let layout = state.config().default_layout();
     let able = state.disks().filter(|disk| state.is_able(disk.id));
     // Copies need nodes, shards disks.
+    let disks = state.disks().filter(|disk| state.is_able(disk.id)).count();
+    let later = layout.staged().map(|later| later.members()).filter(|members| disks < *members);
     let data = match layout.scheme().is_replicated() {
+        _ if later.is_some() => disks,
         true => able.map(|disk| disk.node).collect::<BTreeSet<_>>().len(),
         false => able.count(),
     };
@@ -29,11 +32,12 @@ pub fn waits_for(state: &State) -> Option<String> {
     // Who has one manager may want one of everything.
     let managers = state.nodes().filter(|node| node.roles.has(Roles::MANAGER)).count();
     let metas_wanted = if managers > 1 { state.config().number(Key::MetaMembers) as usize } else { 1 };
-    let data_wanted = layout.scheme().members();
+    // What files are encoded to needs as many disks as if they were written so.
+    let data_wanted = later.unwrap_or(layout.scheme().members());
     if data >= data_wanted && metas >= metas_wanted {
         return None;
     }
-    let what = if layout.scheme().is_replicated() { "data nodes" } else { "disks" };
+    let what = if layout.scheme().is_replicated() && later.is_none() { "data nodes" } else { "disks" };
     Some(format!(
         "there is no volume yet: \"default\" is made when {data_wanted} {what} run, for layout {layout} (default_layout; {data} now), and \
          {metas_wanted} meta nodes (meta_members; {metas} now); start them, or say that fewer will do: `cairn admin volume create default \

@@ -1,4 +1,4 @@
-//! Jobs: long work on a tree that servers do in somebody's name (at present: conversion to another layout).
+//! Jobs: long work on a tree that servers do in somebody's name (at present: conversion to another layout, and encoding of what has a later one: a layout in the stage *encoded* asks for that).
 //!
 //! | is | becomes | when |
 //! |---|---|---|
@@ -15,6 +15,7 @@
 //! files that have the layout already are passed over.
 use crate::apply::Outcome;
 use crate::command::{AssignJob, CancelJob, ReportJob, StartJob};
+use crate::config::known_layout;
 use crate::items::clip_to;
 use crate::state::State;
 use cairn_types::{ErrorCode, Incarnation, Layout, NodeId, VolumeId, WallTime};
@@ -162,7 +163,7 @@ impl State {
         if let Some(volume) = self.volume(volume).filter(|v| v.trashed.is_some()) {
             return Err(crate::apply::in_trash(&volume.name));
         }
-        let layout = Layout::from_bits(command.layout)
+        let layout = known_layout(command.layout, self.level)
             .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?;
         if command.path.is_empty() || command.path.len() > PATH_MAX || command.groups.len() > GROUPS_MAX {
             return Err(WireError::new(ErrorCode::InvalidArgument, "a job has a path of 1 to 4096 bytes"));

@@ -154,14 +154,13 @@ pub fn schemes_for(scheme: Scheme) -> impl Iterator<Item = Scheme> {
 
 /// Whether files of this layout can be written in this cluster as it is.
 pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
-    if let Some(flaw) = layout_flaw(layout) {
+    if let Some(flaw) = layout_flaw(layout, state.level()) {
         return Err(WireError::new(ErrorCode::BadLayout, flaw));
     }
-    let scheme = layout.scheme();
-    match state.disks_that_take_more() {
-        have if have < scheme.members() => Err(too_few(state, scheme, have)),
-        _ => Ok(()),
-    }
+    let have = state.disks_that_take_more();
+    // Of a staged layout both.
+    let short = std::iter::once(layout.fresh().scheme()).chain(layout.staged()).find(|scheme| have < scheme.members());
+    short.map_or(Ok(()), |scheme| Err(too_few(state, scheme, have)))
 }
 
 /// Groups of one volume and scheme that should take new chunks.

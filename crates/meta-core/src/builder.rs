@@ -138,6 +138,7 @@ impl NamespaceBuilder {
         namespace.cuts = namespace.count_cuts();
         namespace.volatiles = namespace.count_volatiles();
         namespace.appending = namespace.count_appending();
+        namespace.staged = namespace.count_staged();
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of a snapshot" };
         namespace.load_snapshots().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of shared blocks" };

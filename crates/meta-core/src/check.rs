@@ -13,6 +13,7 @@ use crate::namespace::Namespace;
 use crate::quota::decode_recount;
 use crate::shards::is_stored_name;
 use crate::shares::places;
+use crate::staged::waits_for_encoding;
 use crate::stripe_set::{Columns, decode_part};
 use crate::tx::{TxId, decode_decided};
 use crate::waiting::{Waiting, decode_note};
@@ -53,6 +54,7 @@ struct Found {
     /// Inode and number of open appends, and of those that are listed.
     open_appends: BTreeSet<(u64, u64)>,
     appending: BTreeSet<(u64, u64)>,
+    staged: BTreeSet<u64>,
     /// Inodes whose death is deferred, with its number, as they say and as listed.
     deferrals: BTreeSet<(u64, u64)>,
     deferred: BTreeSet<(u64, u64)>,
@@ -218,6 +220,11 @@ impl Namespace {
             let is_file = found.inodes.get(id).is_some_and(|inode| inode.volatile.is_some());
             ensure(is_file, *id, "is listed as volatile and is not")?;
         }
+        for id in &found.staged {
+            let waits = found.inodes.get(id).is_some_and(waits_for_encoding);
+            ensure(waits, *id, "is listed as waiting to be encoded and does not wait")?;
+        }
+        ensure(self.staged == found.staged.len() as u64, 0, "files that wait to be encoded are counted wrong")?;
         ensure(self.volatiles == found.volatile.len() as u64, 0, "volatile files are counted wrong")?;
         for listed in &found.appending {
             let is_open = found.open_appends.contains(listed) && !found.dead.contains_key(&listed.0);
@@ -473,6 +480,9 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::Cut => {
             found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
+        }
+        Kind::Staged => {
+            found.staged.insert(key::number(suffix).filter(|_| value == [0x10])?);
         }
         Kind::Volatile => {
             found.volatile.insert(key::number(suffix).filter(|_| value == [0x10])?);

@@ -177,6 +177,7 @@ impl Namespace {
         self.forget_cut(inode);
         self.forget_volatile(inode);
         self.forget_appending(inode);
+        self.forget_staged(inode);
         self.forget_locks(inode)?;
         let Some(remains) = self.remains(inode)? else {
             self.put_inode(inode, attributes);

@@ -9,9 +9,13 @@ use crate::error::{OpError, Result};
 use crate::key;
 use crate::message::request::Who;
 use crate::namespace::Namespace;
+use crate::staged::STAGE_LEVEL;
 use cairn_tree::Update;
 use cairn_types::name::{NameError, check_name};
 use cairn_types::{ErrorCode, InodeId, Layout};
+
+/// Bits of a layout from here on came with [`STAGE_LEVEL`].
+const LATER_BITS: u32 = 40;
 
 impl Inode {
     /// An inode with all times the same and all else zero.
@@ -61,8 +65,9 @@ impl Inode {
     }
 
     /// Contents changed: data, or the entries of a directory.
-    pub(crate) const fn touch_contents(&mut self, now: u64) {
+    pub(crate) fn touch_contents(&mut self, now: u64) {
         self.mtime = now;
+        self.note_written();
         self.touch(now);
     }
 }
@@ -77,12 +82,20 @@ pub(crate) fn check_entry_name(name: &[u8]) -> Result<()> {
     })
 }
 
-/// The layout asked for, or the directory's.
-pub(crate) fn layout_or(asked: u64, inherited: u64) -> Result<u64> {
+/// A layout that this version knows and all members understand, in whatever stage.
+pub(crate) fn known_layout(bits: u64, level: u16) -> Result<Layout> {
+    let understood = Some(bits).filter(|bits| level >= STAGE_LEVEL || bits >> LATER_BITS == 0);
+    understood.and_then(Layout::from_bits).ok_or(OpError::new(
+        ErrorCode::BadLayout,
+        "not a layout that all members of the partition know: upgrade those of an older version",
+    ))
+}
+
+/// The layout asked for, or the directory's: what is new is in no later stage.
+pub(crate) fn layout_or(asked: u64, inherited: u64, level: u16) -> Result<u64> {
     match asked {
         0 => Ok(inherited),
-        bits if Layout::from_bits(bits).is_some() => Ok(bits),
-        _ => Err(OpError::new(ErrorCode::BadLayout, "not a layout that this version knows")),
+        bits => known_layout(bits, level).map(|layout| layout.fresh().to_bits()),
     }
 }
 
@@ -223,6 +236,9 @@ impl Namespace {
         value.clear();
         inode.encode(value);
         self.tree.put(key::attributes(id).as_bytes(), value);
+        if inode.has_later_scheme() {
+            self.list_if_waiting(id, inode);
+        }
     }
 
     /// As [`Namespace::put_inode`] for a directory that is there: changes the value in place.
@@ -280,6 +296,7 @@ impl Namespace {
     /// Extents of a file cover so many bytes less.
     pub(crate) fn lose_stored(&mut self, inode: &mut Inode, lost: u64) {
         inode.stored -= lost;
+        inode.note_stored();
         self.counters.stored_bytes -= lost;
         self.count_bytes(inode, 0, lost);
     }

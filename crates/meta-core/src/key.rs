@@ -35,6 +35,7 @@
 //! | 0x8f tx decision | term, number, both u64 big-endian | 0x10, then a `TxDecided` |
 //! | 0x90 waiting entry | directory, u64 big-endian, then the name | 0x10, then its inode, a varint: see `waiting` |
 //! | 0x91 waiting directory | directory, u64 big-endian | 0x10 |
+//! | 0x92 staged | inode, u64 big-endian | 0x10: see `staged` |
 //! | 0x96 appending | inode, number, both u64 big-endian | 0x10: see `appending` |
 //! | 0x98 lent | partition, u32 big-endian | [`crate::encoding::LentRecord`] |
 //! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
@@ -91,6 +92,7 @@ pub enum Kind {
     TxDecision = 0x8f,
     WaitingEntry = 0x90,
     WaitingDirectory = 0x91,
+    Staged = 0x92,
     Appending = 0x96,
     Lent = 0x98,
     Setting = 0x99,
@@ -132,6 +134,7 @@ impl Kind {
             0x8f => Kind::TxDecision,
             0x90 => Kind::WaitingEntry,
             0x91 => Kind::WaitingDirectory,
+            0x92 => Kind::Staged,
             0x96 => Kind::Appending,
             0x98 => Kind::Lent,
             0x99 => Kind::Setting,
@@ -283,6 +286,11 @@ pub fn quota(directory: u64) -> Key<NUMBERED> {
 /// That a directory's entries are counted over.
 pub fn recount(directory: u64) -> Key<NUMBERED> {
     Key::new(0, Kind::Recount).with(&directory.to_be_bytes())
+}
+
+/// That a file waits to be encoded.
+pub fn staged(inode: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Staged).with(&inode.to_be_bytes())
 }
 
 /// That a file has volatile bytes.

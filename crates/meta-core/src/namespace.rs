@@ -83,6 +83,8 @@ pub struct Namespace {
     pub(crate) volatiles: u64,
     /// Open appends that are listed.
     pub(crate) appending: u64,
+    /// Files that wait to be encoded, counted when a checkpoint is loaded.
+    pub(crate) staged: u64,
     /// Records of shared blocks, counted when a checkpoint is loaded.
     pub(crate) shares: u64,
     /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
@@ -157,6 +159,7 @@ impl Namespace {
             cuts: 0,
             volatiles: 0,
             appending: 0,
+            staged: 0,
             shares: 0,
             deferring: false,
             deferred: 0,

@@ -81,6 +81,10 @@ pub struct MetaTimings {
     pub defragment_walk: Duration,
     /// First pause before a file is tried again that others were changing; doubles.
     pub defragment_retry: Duration,
+    /// How often the leader looks for files whose time to be encoded has come.
+    pub stage_tick: Duration,
+    /// First pause before a file that could not be encoded is tried again; doubles.
+    pub stage_retry: Duration,
     /// How often the leader looks whether trash is to be removed.
     pub trash_tick: Duration,
     /// How often the leader looks after files that writers closed and did not live to make durable.
@@ -127,6 +131,8 @@ impl Default for MetaTimings {
             defragment_first_walk: Duration::from_secs(60),
             defragment_walk: Duration::from_secs(24 * 3600),
             defragment_retry: Duration::from_secs(10),
+            stage_tick: Duration::from_secs(1),
+            stage_retry: Duration::from_secs(2),
             trash_tick: Duration::from_secs(30),
             volatile_tick: Duration::from_secs(1),
             append_tick: Duration::from_secs(1),

@@ -8,6 +8,7 @@ use cairn_wire::manager::{ClusterMap, HeartbeatRequest, RegisterRequest};
 use crate::begin;
 use crate::partition::GarbageSettings;
 use crate::server::MetaServer;
+use crate::stage::StageSettings;
 
 impl Contributor for MetaServer {
     fn registered(&self, registration: &Registration) -> Result<(), String> {
@@ -35,6 +36,8 @@ impl Contributor for MetaServer {
         *self.common().garbage.write() = GarbageSettings { period, grace };
         let extent_bytes = settings.number("defragment_extent").unwrap_or(u64::MAX);
         self.common().extent_bytes.store(extent_bytes, Ordering::Relaxed);
+        let hours = settings.text("stage_hours").and_then(|hours| hours.parse().ok()).unwrap_or_default();
+        *self.common().stage.write() = StageSettings { rate: settings.number("stage_rate"), hours };
         // Only up: what a manager of before says is known to be too little.
         self.common().sessions_below.fetch_max(settings.number("sessions_below").unwrap_or(0), Ordering::Relaxed);
     }

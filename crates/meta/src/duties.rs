@@ -1,5 +1,6 @@
 //! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives freed
 //! blocks back, looks for garbage and fragmented files, settles what was closed and not durable, and looks after appends whose writers are gone. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! blocks back, looks for garbage and fragmented files, has files encoded, and settles what was closed and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -22,6 +23,7 @@ use crate::free::Freer;
 use crate::fsck::Checker;
 use crate::garbage::Collector;
 use crate::partition::Partition;
+use crate::stage::Stager;
 use crate::stats::{add, count};
 use crate::volatile;
 
@@ -45,6 +47,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
     let begin_peers = peers.clone();
     let collector = Collector::new(partition.clone(), client.clone(), peers.clone(), timings.clone());
     let checker = Checker::new(partition.clone(), client.clone(), peers, timings.clone());
+    let stager = Stager::new(partition.clone(), client.clone(), timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
     let tender = AppendTender::new(partition.clone(), client.clone(), timings.clone());
     tokio::join!(
@@ -55,6 +58,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         checker.run(),
         defragmenter.run(),
         tender.run(),
+        stager.run(),
         expire_trash(&partition, &timings),
         raise_level(&partition, &timings),
         begin::run(&partition, &begin_peers, &timings),

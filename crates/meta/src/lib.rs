@@ -41,6 +41,7 @@ mod roster;
 mod seen;
 mod server;
 mod service;
+mod stage;
 mod stale;
 mod stats;
 mod striped;

@@ -99,6 +99,15 @@ impl MetaServer {
                 "Parts of files that others kept from it.",
                 &stats.defragmentation_kept,
             ),
+            ("cairn_meta_encoded_files", "Files with a later scheme that were encoded.", &stats.encoded_files),
+            ("cairn_meta_encoded_bytes", "Bytes of files that encoding wrote anew.", &stats.encoded_bytes),
+            (
+                "cairn_meta_encoding_freed_bytes",
+                "Bytes that they take less on all disks by it.",
+                &stats.encoding_freed_bytes,
+            ),
+            ("cairn_meta_encoding_kept", "Files that stay copies, for little would be saved.", &stats.encoding_kept),
+            ("cairn_meta_encoding_left", "Times that a file could not be encoded yet.", &stats.encoding_left),
             ("cairn_meta_volatile_cut", "Files cut because their end was never durable.", &stats.volatile_cut),
             ("cairn_meta_reclaim_entries", "Log entries that took dead inodes apart.", &stats.reclaim_entries),
         ];
@@ -190,6 +199,8 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
 fn sample_packs(partition: &Partition, labels: &[(&'static str, &str)], samples: &mut Samples) {
     let fragmented = partition.state.fragmented.load(Relaxed) as f64;
     samples.gauge("cairn_meta_fragmented_files", "Files that wait to be defragmented.", labels, fragmented);
+    let waiting = partition.state.namespace.read().staged_count() as f64;
+    samples.gauge("cairn_meta_staged_files", "Files that wait to be encoded.", labels, waiting);
     let packs = &partition.state.packs;
     let gauges = [
         ("cairn_meta_packs", "Packs (sealed chunks of copies) in the last pass.", &packs.count),

@@ -31,6 +31,7 @@ use crate::leases::Leases;
 use crate::load::Load;
 use crate::lock_waits::LockWaits;
 use crate::openers::Openers;
+use crate::stage::{StageDesk, StageSettings};
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
 use crate::unreferenced::Survey;
@@ -75,6 +76,8 @@ pub(crate) struct Common {
     pub(crate) garbage: RwLock<GarbageSettings>,
     /// Length that extents of files may have on average; 0: any; `u64::MAX`: nothing was said yet.
     pub(crate) extent_bytes: AtomicU64,
+    /// Settings of the cluster about encoding.
+    pub(crate) stage: RwLock<StageSettings>,
     /// No session from this one on has been given by the manager, as far as it has said; 0: it has said nothing.
     pub(crate) sessions_below: AtomicU64,
     /// Highest feature level that this process says it understands.
@@ -95,6 +98,7 @@ impl Common {
             map: RwLock::default(),
             garbage: RwLock::default(),
             extent_bytes: AtomicU64::new(u64::MAX),
+            stage: RwLock::default(),
             sessions_below: AtomicU64::new(0),
             feature_level,
             map_rounds: watch::Sender::new(0),
@@ -157,6 +161,7 @@ pub(crate) struct PartitionState {
     pub(crate) survey: Survey,
     /// Files that wait to be defragmented.
     pub(crate) fragmented: AtomicU64,
+    pub(crate) stage: StageDesk,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     /// Its volume is in the trash, as far as the map is known: nobody is served.
@@ -204,6 +209,7 @@ impl PartitionState {
             change_waits: ChangeWaits::default(),
             wanted_leases: WantedLeases::default(),
             fsck: FsckDesk::default(),
+            stage: StageDesk::default(),
             packs: PackGauges::default(),
             grown: Grown::default(),
             survey: Survey::default(),

@@ -128,6 +128,10 @@ impl MetaServer {
                 Err(error) => self.refuse(reply, error),
             };
         }
+        if opcode == Opcode::StageStatus {
+            let waiting = partition.state.namespace.read().staged_count();
+            return reply.ok(&partition.state.stage.answer(waiting), ());
+        }
         if opcode == Opcode::ShardDirectory {
             return match ShardDirectoryRequest::decode(message) {
                 Ok(request) if partition.state.across.is_one_of_several() => {

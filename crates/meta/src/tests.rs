@@ -19,6 +19,7 @@ mod opens;
 mod partitions;
 mod sessions;
 mod single;
+mod stage;
 mod stale;
 mod trash;
 mod unreferenced;

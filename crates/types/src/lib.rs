@@ -12,6 +12,7 @@ pub mod member;
 pub mod name;
 pub mod scheme;
 pub mod shard;
+pub mod stage;
 pub mod stripe;
 pub mod time;
 pub mod units;
@@ -27,6 +28,7 @@ pub use ids::{
 pub use layout::{Layout, LayoutError};
 pub use member::MemberState;
 pub use scheme::Scheme;
+pub use stage::{Stage, StageAfter, StageHours};
 pub use stripe::{ColumnPart, EXTENT_SHARED, ExtentKind, Stripe};
 pub use time::{Time, WallTime};
 pub use units::{BLOCK_SIZE, ByteCount, CHUNK_BLOCKS_MAX, CHUNK_SIZE_MAX};

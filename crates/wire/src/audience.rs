@@ -152,7 +152,7 @@ impl Opcode {
             }
             Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
             | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | ReadStale | GetAppend | WaitChange
-            | ListSnapshots => Audience::Clients(Reach::Read),
+            | ListSnapshots | StageStatus => Audience::Clients(Reach::Read),
             // What a reader needs as well: it holds what it has open, and locks it.
             Hold | Release | KeepAlive | EndSession | SetLock => Audience::Clients(Reach::Read),
             // A check mends, and is for root.
@@ -174,7 +174,7 @@ impl Opcode {
             // Primaries tell the members of their groups, too.
             ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),
             PrepareTx | FinishTx | AskTx | AboveTx | StrikeNamed | EndedSessions | ListNamed | CheckPart | AskBound
-            | TellBound | Compact | Defragment | TendAppend => Audience::Nodes(Roles::META),
+            | TellBound | Compact | Defragment | TendAppend | Encode => Audience::Nodes(Roles::META),
 
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry

@@ -109,6 +109,7 @@ opcodes! {
     GetAppend = 0x0414, meta::GetAppendRequest => meta::OpenAppendResponse;
     WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
     ListSnapshots = 0x0420, meta::ListSnapshotsRequest => meta::ListSnapshotsResponse;
+    StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;
@@ -179,6 +180,8 @@ opcodes! {
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
     TendAppend = 0x0614, data::TendAppendRequest => data::TendAppendResponse;
+
+    Encode = 0x0610, data::EncodeRequest => data::EncodeResponse;
 
     Relay = 0x0701, common::RelayRequest => common::RelayResponse;
     RestoreVolume = 0x0702, manager::RestoreVolumeRequest => common::Empty;

@@ -66,6 +66,7 @@ mod sharded;
 mod shells;
 mod snapshots;
 mod split;
+mod staged;
 mod stale;
 mod support;
 mod tenants;

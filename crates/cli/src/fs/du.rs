@@ -1,6 +1,6 @@
 //! `cairn fs du`: sizes of trees: what files contain, and what that takes on all disks together.
 use crate::context::Context;
-use crate::entry::raw_bytes;
+use crate::entry::{raw_bytes, stage_of};
 use crate::error::Result;
 use crate::fs::read_flags::StaleFlags;
 use crate::fs::stat::Contents;
@@ -51,6 +51,8 @@ struct Sum {
     losses: Option<usize>,
     /// Files that cannot be read as a whole.
     unreadable: u64,
+    /// Of files that wait to be encoded.
+    waiting: u64,
 }
 
 impl Sum {
@@ -61,6 +63,7 @@ impl Sum {
         self.directories += other.directories;
         self.missing += other.missing;
         self.unreadable += other.unreadable;
+        self.waiting += other.waiting;
         self.losses = match (self.losses, other.losses) {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
@@ -129,7 +132,9 @@ impl DuArgs {
     /// From the extents where the attributes do not say it: rows and tails of striped files take different space.
     async fn of_file(&self, context: &Context, found: &Found, node: &Node, look: &mut Option<Look>) -> Result<Sum> {
         let a = &node.attributes;
-        let sum = Sum { bytes: a.size, raw: raw_bytes(a), files: 1, ..Sum::default() };
+        let waits = stage_of(a).is_some_and(|layout| layout.stage().waits());
+        let waiting = if waits { a.stored_bytes } else { 0 };
+        let sum = Sum { bytes: a.size, raw: raw_bytes(a), files: 1, waiting, ..Sum::default() };
         let layout = Layout::from_bits(a.layout).filter(|layout| !layout.scheme().is_replicated());
         let striped = layout.and_then(Layout::stripe).is_some_and(|stripe| a.stored_bytes >= stripe.row());
         if !is_regular(a.mode) || a.stored_bytes == 0 || !(striped || self.redundancy) {
@@ -149,7 +154,8 @@ impl DuArgs {
             let mut object = Map::new();
             put_name(&mut object, "path", &node.at.path);
             let rest = json!({ "volume": node.at.volume, "bytes": sum.bytes, "raw_bytes": sum.raw, "files": sum.files,
-                               "directories": sum.directories });
+                               "directories": sum.directories,
+                               "waiting_bytes": sum.waiting });
             if let Value::Object(rest) = rest {
                 object.extend(rest);
             }
@@ -171,6 +177,9 @@ impl DuArgs {
         }
         let mut line = line.into_bytes();
         line.extend(context.out.name(node.at.to_string().as_bytes()));
+        if sum.waiting > 0 {
+            line.extend(format!("  ({} to be encoded)", human::bytes(sum.waiting)).into_bytes());
+        }
         context.out.line(line)
     }
 }

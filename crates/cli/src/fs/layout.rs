@@ -1,20 +1,22 @@
 //! `cairn fs layout get|set`: how new files of a directory are stored, and how a file is.
 mod convert;
+mod encode;
 
 use crate::context::Context;
-use crate::entry::layout_text;
+use crate::entry::{layout_text, stage_of, staged_text};
 use crate::error::{CliError, Result};
 use crate::mode::is_regular;
 use crate::output::put_name;
 use crate::remote::{Found, NamedFor, expand_all};
 use crate::report::Done;
-use cairn_client::RemotePath;
+use cairn_client::{ClientError, RemotePath};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use cairn_wire::meta::SetattrRequest;
 use clap::{Args, Subcommand};
 use convert::{CancelArgs, ConvertArgs, JobsArgs};
+use encode::{EncodeArgs, racks_text};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -37,7 +39,8 @@ enum Action {
     },
     /// Set what new files of directories get, or that of empty files
     Set {
-        /// r1 to r5: so many copies; rs-6-3 and the like: data and parity; r2x8/64k: copies striped over chunks
+        /// r1 to r5: so many copies; rs-6-3 and the like: data and parity; r2x8/64k: copies striped over chunks; r3>rs-6-3@2h:
+        /// copies that are encoded 2 hours after the last change (24 hours without @)
         layout: String,
         /// Remote directories, or files without contents
         #[arg(required = true)]
@@ -45,15 +48,32 @@ enum Action {
     },
     /// Give existing files another layout: the servers write their contents anew
     Convert(ConvertArgs),
-    /// Show conversions that are queued, running or ended lately
+    /// Encode files with a later scheme (r3>rs-6-3) now, whatever their age
+    Encode(EncodeArgs),
+    /// Show conversions that are queued, running or ended lately, and what waits to be encoded
     Jobs(JobsArgs),
     /// End conversions
     Cancel(CancelArgs),
 }
 
 /// Layouts that people set most, for the tab key: any width and unit can be typed.
-pub const LAYOUTS: &[&str] =
-    &["r1", "r2", "r3", "r4", "r5", "r2x128", "r3x128", "rs-3-2", "rs-4-2", "rs-6-3", "rs-8-3", "rs-10-4", "rs-12-4"];
+pub const LAYOUTS: &[&str] = &[
+    "r1",
+    "r2",
+    "r3",
+    "r4",
+    "r5",
+    "r2x128",
+    "r3x128",
+    "rs-3-2",
+    "rs-4-2",
+    "rs-6-3",
+    "rs-8-3",
+    "rs-10-4",
+    "rs-12-4",
+    "r3>rs-6-3",
+    "r3>rs-10-4",
+];
 
 /// Parses a layout that this version can store.
 pub fn parse_layout(text: &str) -> Result<Layout> {
@@ -62,31 +82,39 @@ pub fn parse_layout(text: &str) -> Result<Layout> {
             "{text:?} is a path and no layout: the layout comes first, then the paths, as in cairn fs layout set r3 {text}"
         )));
     }
-    let layout: Layout = text.parse()?;
-    let Some(later) = layout.staged() else { return Ok(layout) };
-    Err(CliError::BadLayout(format!(
-        "layout {layout} would be encoded later, which this version does not do; use {} now, or {later}, which is encoded at \
-         once and needs {} disks",
-        layout.scheme(),
-        later.members()
-    )))
+    Ok(text.parse()?)
 }
 
 /// Has the manager make the placement groups that files of a layout need, so that one that this cluster cannot store is
 /// refused before anything has it. A cluster that is full or busy now may store it later.
 pub async fn check_fits(context: &Context, at: &RemotePath, volume: u32, layout: Layout) -> Result<()> {
     let client = context.client_of(at.cluster.as_deref()).await?;
-    let request = EnsurePgsRequest { volume, scheme: u32::from(layout.scheme().code()), full: Vec::new() };
     let what = format!("layout {layout}");
-    match client.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
-        Err(error) if matches!(error.code(), Some(ErrorCode::NotEnoughDisks | ErrorCode::BadLayout)) => {
-            Err(error.into())
+    if layout.staged().is_some() {
+        // Servers of before would leave its files as copies for ever.
+        context.volume(at).await?.stage_status().await.map_err(|error| no_stages(layout, error))?;
+    }
+    for scheme in std::iter::once(layout.scheme()).chain(layout.staged()) {
+        let request = EnsurePgsRequest { volume, scheme: u32::from(scheme.code()), full: Vec::new() };
+        match client.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
+            Err(error) if matches!(error.code(), Some(ErrorCode::NotEnoughDisks | ErrorCode::BadLayout)) => {
+                return Err(error.into());
+            }
+            Err(error) => tracing::debug!(%error, "whether a layout fits is not known"),
+            Ok(_) => {}
         }
-        Err(error) => {
-            tracing::debug!(%error, "whether a layout fits is not known");
-            Ok(())
-        }
-        Ok(_) => Ok(()),
+    }
+    Ok(())
+}
+
+fn no_stages(layout: Layout, error: ClientError) -> CliError {
+    match error.code() {
+        Some(ErrorCode::UnknownOperation) => CliError::BadLayout(format!(
+            "layout {layout} is encoded later, which servers of this version do and some of this cluster do not: upgrade them \
+             (cairn admin status names them), or use {} until then",
+            layout.scheme()
+        )),
+        _ => error.into(),
     }
 }
 
@@ -104,6 +132,7 @@ impl LayoutArgs {
             Action::Get { paths } => get(context, &paths).await,
             Action::Set { layout, paths } => set(context, parse_layout(&layout)?, &paths).await,
             Action::Convert(args) => args.run(context).await,
+            Action::Encode(args) => args.run(context).await,
             Action::Jobs(args) => args.run(context).await,
             Action::Cancel(args) => args.run(context).await,
         }
@@ -116,12 +145,15 @@ async fn get(context: &Context, paths: &[OsString]) -> Result<()> {
     let several = found.len() + report.failed() as usize > 1;
     for found in found {
         report.done(Done::File(0));
-        let layout = layout_text(found.attributes.layout);
+        let layout = staged_text(&found.attributes);
         if context.out.is_json() {
             let mut object = Map::new();
             put_name(&mut object, "path", &found.at.path);
             object.insert("volume".into(), json!(found.at.volume));
-            object.insert("layout".into(), json!(layout));
+            object.insert("layout".into(), json!(layout_text(found.attributes.layout)));
+            if let Some(staged) = stage_of(&found.attributes) {
+                object.insert("stage".into(), json!(staged.stage().name()));
+            }
             context.out.json(&Value::Object(object))?;
         } else if several {
             let name = context.out.name(found.at.to_string().as_bytes());
@@ -139,6 +171,9 @@ async fn set(context: &Context, layout: Layout, paths: &[OsString]) -> Result<()
     for found in expand_all(context, paths, true, &report).await {
         if checked.insert((found.at.cluster.clone(), found.volume.id())) {
             check_fits(context, &found.at, found.volume.id(), layout).await?;
+            if let Some(text) = racks_text(context, &found.at, layout).await? {
+                report.warn(&text);
+            }
         }
         match set_one(&found, layout).await {
             Ok(()) => report.done(Done::File(0)),
@@ -170,14 +205,13 @@ mod tests {
     #[test]
     fn only_layouts_that_can_be_stored() {
         assert_eq!(parse_layout("r3").expect("r3"), Layout::replicated(3));
-        for text in ["rs-6-3/64k", "r2x128/64k", "rs-12-4/1m"] {
+        for text in ["rs-6-3/64k", "r2x128/64k", "rs-12-4/1m", "r3>rs-10-4", "r2>rs-3-2@90m"] {
             assert_eq!(parse_layout(text).expect(text).to_string(), text);
         }
-        for text in ["r0", "r6", "x", "rs-7-3", "r3>rs-10-4"] {
+        for text in ["r0", "r6", "x", "rs-7-3", "r3>r2", "r3>rs-6-3@1w"] {
             let error = parse_layout(text).expect_err(text);
             assert_eq!(error.exit(), Exit::BadLayout);
             assert!(error.to_string().contains("r3"), "{error}");
-            assert!(text.contains('>') || !error.to_string().contains('>'), "{error}");
         }
         let swapped = parse_layout("/a").expect_err("a path").to_string();
         assert!(swapped.contains("the layout comes first") && !swapped.contains("size"), "{swapped}");

@@ -1,6 +1,6 @@
 //! `cairn fs stat`: every attribute of a path, and how safe its contents are.
 use crate::context::Context;
-use crate::entry::{entry_json, layout_text, raw_bytes};
+use crate::entry::{entry_json, layout_text, raw_bytes, stage_of};
 use crate::error::Result;
 use crate::fs::read_flags::StaleFlags;
 use crate::human;
@@ -10,7 +10,7 @@ use crate::redundancy::{Look, Redundancy, crowds};
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
 use cairn_client::Volume;
-use cairn_types::{ByteCount, ExtentKind};
+use cairn_types::{ByteCount, ExtentKind, Stage};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
 use clap::Args;
@@ -107,6 +107,30 @@ fn put_redundancy(value: &mut Value, r: &Redundancy) {
     value["readable"] = json!(r.unreadable.is_none());
 }
 
+fn shards_text(a: &Attributes) -> Option<String> {
+    (a.shards > 0).then(|| format!("shards    {}, to which new names go", a.shards))
+}
+
+/// How far a file with a later scheme is.
+fn stage_text(a: &Attributes) -> Option<String> {
+    let layout = stage_of(a)?;
+    let (after, scheme) = (layout.stage_after(), layout.staged()?);
+    let changed = a.ctime_ns.max(a.mtime_ns);
+    let from = || human::utc_time(changed.saturating_add(after.duration().as_nanos() as u64));
+    let text = match layout.stage() {
+        Stage::Copies if a.stored_bytes == 0 => {
+            format!("copies; what is written is encoded as {scheme} after {after} without a change")
+        }
+        Stage::Copies => {
+            format!("copies, to be encoded as {scheme} from {} on (after {after} without a change)", from())
+        }
+        Stage::Encoded => format!("encoded as {scheme}"),
+        Stage::Changed => format!("encoded as {scheme}, and written since; looked at again from {} on", from()),
+        Stage::Kept => format!("stays copies: {scheme} would not take a tenth less, or clones share most of it"),
+    };
+    Some(format!("stage     {text}"))
+}
+
 impl StatArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         self.stale.apply(context);
@@ -163,7 +187,7 @@ impl StatArgs {
             format!("size      {} ({} in {in_extents}, {raw} on disks)", a.size, a.stored_bytes),
             format!("layout    {}", layout_text(a.layout)),
         ];
-        lines.extend((a.shards > 0).then(|| format!("shards    {}, to which new names go", a.shards)));
+        lines.extend(stage_text(a).into_iter().chain(shards_text(a)));
         if let Some(contents) = &contents {
             lines.push(format!("stored    {}", contents.redundancy.text()));
             lines.extend(contents.crowd.iter().map(|crowd| format!("domains   {crowd}")));

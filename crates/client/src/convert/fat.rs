@@ -22,6 +22,10 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// What it would take less.
+    pub(crate) fn saved(self) -> u64 {
+        self.now.saturating_sub(self.anew)
+    }
     /// Whether it takes much more than it would newly written.
     pub(crate) fn is_fat(self) -> bool {
         let more = self.now.saturating_sub(self.anew);
@@ -35,8 +39,9 @@ pub(crate) struct SpaceCount {
     /// Of whole rows; `None`: the layout keeps copies.
     stripe: Option<Stripe>,
     members: u64,
-    /// Of what does not fill rows.
+    /// Of what does not fill rows: as it would be, and as it is.
     copies: u64,
+    copies_now: u64,
     now: u64,
     /// Bytes that would go into rows, and bytes of blocks that would be copied.
     rows: u64,
@@ -51,7 +56,12 @@ impl SpaceCount {
         let scheme = layout.scheme();
         let stripe = layout.stripe().filter(|_| !scheme.is_replicated());
         let (members, copies) = (scheme.members() as u64, scheme.short_scheme().members() as u64);
-        Self { stripe, members, copies, now: 0, rows: 0, blocks: 0, run: None, before: Vec::new() }
+        Self { stripe, members, copies, copies_now: copies, now: 0, rows: 0, blocks: 0, run: None, before: Vec::new() }
+    }
+
+    /// What does not lie in rows is kept as so many copies now.
+    pub(crate) fn with_copies_now(self, copies_now: u64) -> Self {
+        Self { copies_now, ..self }
     }
 
     /// The next extents in the order of the file.
@@ -132,7 +142,7 @@ impl SpaceCount {
             end = end.max(to);
             bytes += match self.stripe {
                 Some(stripe) if whole != BLOCK => self.striped(stripe, new),
-                _ => new * self.copies,
+                _ => new * self.copies_now,
             };
         }
         bytes

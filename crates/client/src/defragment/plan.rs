@@ -32,7 +32,7 @@ impl FragmentRules {
 }
 
 /// Bytes of a cell.
-pub(super) fn cell_of(layout: Layout) -> u64 {
+pub(crate) fn cell_of(layout: Layout) -> u64 {
     let segment = SEGMENT_MAX as u64;
     match layout.stripe().filter(|_| !layout.scheme().is_replicated()) {
         Some(stripe) => segment.next_multiple_of(stripe.row()),

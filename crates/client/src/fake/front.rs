@@ -1,8 +1,8 @@
 //! Manager and namespace of the cluster in memory.
 use super::across::header_of;
 use super::{Fake, Raw, State, decode};
-use cairn_meta_core::SessionState;
-use cairn_types::{ErrorCode, ExtentKind, MemberState};
+use cairn_meta_core::{AppliedAt, SessionState};
+use cairn_types::{ErrorCode, ExtentKind, MemberState, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::*;
@@ -132,5 +132,15 @@ impl State {
         }
         self.discarded.extend(discard.extents);
         Ok(())
+    }
+}
+
+impl State {
+    /// An entry of the leader's own.
+    pub(super) fn propose(&mut self, opcode: Opcode, request: &impl prost::Message) {
+        self.log_index += 1;
+        let at = AppliedAt { index: self.log_index, term: 1, time: WallTime(1_000_000 + self.log_index) };
+        let applied = self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut Vec::new());
+        assert!(applied.is_ok(), "{applied:?}");
     }
 }

@@ -1,7 +1,6 @@
 //! What tests of crates above look at and set.
-use super::{FakeCluster, State};
-use cairn_meta_core::{AppliedAt, VolatileFile};
-use cairn_types::WallTime;
+use super::FakeCluster;
+use cairn_meta_core::VolatileFile;
 use cairn_wire::Opcode;
 use cairn_wire::meta::{EndVolatile, ExpireSessions};
 use std::collections::BTreeMap;
@@ -54,15 +53,5 @@ impl FakeCluster {
             state.propose(Opcode::EndVolatile, &request);
         }
         files.len()
-    }
-}
-
-impl State {
-    /// An entry of the leader's own.
-    fn propose(&mut self, opcode: Opcode, request: &impl prost::Message) {
-        self.log_index += 1;
-        let at = AppliedAt { index: self.log_index, term: 1, time: WallTime(1_000_000 + self.log_index) };
-        let applied = self.namespace.apply(at, opcode, &request.encode_to_vec(), &mut Vec::new());
-        assert!(applied.is_ok(), "{applied:?}");
     }
 }

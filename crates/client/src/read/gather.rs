@@ -178,12 +178,13 @@ impl Gather<'_> {
         for shard in shards {
             let range = ShardRange {
                 chunk: self.rows.chunk,
-                shard,
+                shard: Some(shard),
                 disk: self.pg.members[shard].0,
                 offset: window.start * BLOCK,
                 length: (window.end - window.start) * BLOCK,
                 row_crcs: (shard >= k).then_some(k),
                 made,
+                at_rest: false,
             };
             let cluster = self.cluster.clone();
             running.spawn(async move { (shard, from_member(&cluster, range).await) });

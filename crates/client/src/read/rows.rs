@@ -223,12 +223,13 @@ impl Attempt<'_> {
         let k = self.codec.k();
         let range = ShardRange {
             chunk: self.rows.chunk,
-            shard,
+            shard: Some(shard),
             disk: self.pg.members[shard].0,
             offset: read.offset,
             length: read.length,
             row_crcs: (shard >= k).then_some(k),
             made: None,
+            at_rest: false,
         };
         let cluster = self.cluster.clone();
         self.running.spawn(async move { (shard, read_shard(&cluster, range).await) });

@@ -22,8 +22,8 @@ const REPORTS_MAX: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShardRange {
     pub chunk: ChunkId,
-    /// Which one, and the disk that has it, as far as known here.
-    pub shard: usize,
+    /// Which one (`None`: it is a copy), and the disk that has it, as far as known here.
+    pub shard: Option<usize>,
     pub disk: u32,
     pub offset: u64,
     pub length: u64,
@@ -31,6 +31,8 @@ pub(crate) struct ShardRange {
     pub row_crcs: Option<usize>,
     /// To a member that catches up: the epoch in which the chunk was made, as serving members say.
     pub made: Option<u64>,
+    /// What the disk has, past what is in memory.
+    pub at_rest: bool,
 }
 
 /// Why a member gave no bytes of its shard.
@@ -110,7 +112,7 @@ pub(crate) async fn read_good_blocks(
 
 async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result<Fetched, ShardError> {
     let address = cluster.disk_address(range.disk).map_err(ShardError::Net)?;
-    let ShardRange { chunk, shard, disk, offset, length, row_crcs, made } = range;
+    let ShardRange { chunk, shard, disk, offset, length, row_crcs, made, at_rest } = range;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch: 0, session: 0 };
     let too_long = |_| ShardError::Net(NetError::NotSent("the range is too long".into()));
     let short = u32::try_from(length).map_err(too_long)?;
@@ -122,9 +124,10 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         row_crcs: row_crcs.is_some(),
         catching_up: made.is_some(),
         // Members change without this client: the disk may have another shard by now, with checksums that match.
-        shard: shard as u32 + 1,
+        shard: shard.map_or(0, |shard| shard as u32 + 1),
         // What lies at a place of a shard is never replaced.
         sure: false,
+        at_rest,
     };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
@@ -162,7 +165,7 @@ fn report_bad_block(cluster: &Cluster, address: String, header: ChunkHeader, blo
 fn covers(range: ShardRange, answer: &ReadResponse, payload: &[u8]) -> bool {
     let blocks = payload.len() / BLOCK_SIZE;
     answer.first_block_offset == range.offset
-        && payload.len() as u64 == range.length
+        && payload.len() as u64 == range.length.next_multiple_of(BLOCK_SIZE as u64)
         && payload.len().is_multiple_of(BLOCK_SIZE)
         && answer.crcs.len() == blocks * 4
         && range.row_crcs.is_none_or(|k| answer.row_crcs.len() == blocks * k * 4)
@@ -187,7 +190,16 @@ mod tests {
     #[test]
     fn only_complete_and_matching_blocks_are_taken() {
         let chunk = ChunkId { pg: PgId(1), index: 1 };
-        let range = ShardRange { chunk, shard: 3, disk: 3, offset: 4096, length: 8192, row_crcs: Some(3), made: None };
+        let range = ShardRange {
+            chunk,
+            shard: Some(3),
+            disk: 3,
+            offset: 4096,
+            length: 8192,
+            row_crcs: Some(3),
+            made: None,
+            at_rest: false,
+        };
         let mut data = vec![3u8; 8192];
         let row_crcs = vec![0; 2 * 3 * 4];
         let good = ReadResponse { crcs: block_crcs(&data), first_block_offset: 4096, row_crcs, creation_epoch: 1 };

@@ -106,6 +106,8 @@ pub enum ReadPurpose {
     /// Read once for another member that fills, heals or decodes: what is in memory comes from there, the rest comes past the page
     /// cache, so that what readers use stays in it.
     Once,
+    /// Past the page cache: whether the disk has it.
+    AtRest,
 }
 
 /// Who gets the blocks, and in what form.
@@ -164,7 +166,7 @@ impl DiskStore {
         // To ask whether something is in memory makes the system bring it there.
         let at_hand = match purpose {
             ReadPurpose::Again => self.read_in_memory(&chunk, offset, length),
-            ReadPurpose::Once => None,
+            ReadPurpose::Once | ReadPurpose::AtRest => None,
         };
         let done = match at_hand {
             Some(blocks) => {
@@ -178,7 +180,7 @@ impl DiskStore {
             return Err(DataError::Busy { disk: self.name().into() });
         }
         // What comes past the page cache need not be announced.
-        let job = ReadJob { chunk, offset, length, announced: purpose == ReadPurpose::Once, purpose, done };
+        let job = ReadJob { chunk, offset, length, announced: purpose != ReadPurpose::Again, purpose, done };
         self.reads.push(job).map_err(|_| DataError::Stopping { disk: self.name().into() })
     }
 
@@ -321,6 +323,7 @@ impl DiskStore {
         let into = &mut data.spare_mut()[..bytes];
         let got = match purpose {
             ReadPurpose::Again => file.read_at(into, at),
+            ReadPurpose::AtRest => files.direct().and_then(|file| file.read_at(into, at)),
             ReadPurpose::Once => match file.read_once_at(into, at) {
                 Ok(None) => files.direct().and_then(|file| file.read_at(into, at)),
                 outcome => outcome.map(Option::unwrap_or_default),

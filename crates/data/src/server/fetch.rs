@@ -148,6 +148,7 @@ impl Inner {
             shard: striped::shard_of(at.pg, from).map_or(0, |place| u32::from(place) + 1),
             // By epoch.
             sure: false,
+            at_rest: false,
         };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;

@@ -39,6 +39,7 @@ impl Inner {
             Err(error) => return Err((reply, error)),
         };
         let purpose = match request.peer.hello.kind {
+            _ if asked.at_rest => ReadPurpose::AtRest,
             PeerKind::Server => ReadPurpose::Once,
             _ => ReadPurpose::Again,
         };

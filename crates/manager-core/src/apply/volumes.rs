@@ -11,11 +11,11 @@
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::command::{CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume};
-use crate::config::{Key, layout_flaw};
+use crate::config::{Key, known_layout, layout_flaw};
 use crate::items::{Volume, volume_name_flaw};
 use crate::state::State;
 use crate::volume_settings::VolumeSettings;
-use cairn_types::{ErrorCode, Layout, PartitionId, PgId, VolumeId, WallTime};
+use cairn_types::{ErrorCode, PartitionId, PgId, VolumeId, WallTime};
 use cairn_wire::error::WireError;
 use std::sync::Arc;
 
@@ -39,10 +39,10 @@ impl State {
         }
         let layout = match command.layout {
             0 => self.config.default_layout(),
-            bits => Layout::from_bits(bits)
+            bits => known_layout(bits, self.level)
                 .ok_or_else(|| WireError::new(ErrorCode::BadLayout, "the layout is not one of this version"))?,
         };
-        if let Some(flaw) = layout_flaw(layout) {
+        if let Some(flaw) = layout_flaw(layout, self.level) {
             return Err(WireError::new(ErrorCode::BadLayout, flaw));
         }
         let count = command.partitions.max(1);

@@ -91,7 +91,13 @@ fn erasure_layouts_say_what_they_need() {
     assert_eq!(check("rs-3-2/1m"), Ok(()));
     assert_eq!(check("r2x128/64k"), Ok(()), "columns are chunks of ordinary groups");
     let error = check("r3>rs-3-2").expect_err("staged");
-    assert!(error.message.contains("use rs-3-2 (encoded at once) or r3"), "{error}");
+    assert!(error.message.contains("feature level 12") && error.message.contains("or r3 until then"), "{error}");
+    let mut state = cluster(5);
+    state.level = 12;
+    let check = |layout: &str| check_layout(&state, layout.parse().expect("a layout"));
+    assert_eq!(check("r3>rs-3-2"), Ok(()));
+    let error = check("r3>rs-6-3@2h").expect_err("five disks");
+    assert!(error.message.starts_with("rs-6-3 needs 9 disks; this cluster has 5 in service"), "{error}");
     let error = plan(&cluster(0), &Soft::default(), VolumeId(1), scheme("r1"), 7).expect_err("no disk");
     assert!(error.message.contains("r1 needs 1 disks; this cluster has 0"), "{error}");
 }

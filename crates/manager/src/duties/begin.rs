@@ -73,7 +73,8 @@ impl Manager {
             let wanted = state.config().default_layout();
             // Shards need disks, copies nodes; as many copies as there are nodes, if that is less.
             let have = if wanted.scheme().is_replicated() { data } else { state.disks_in_service() };
-            let fits = wanted.scheme().members() <= have;
+            let later = wanted.staged().map_or(0, |later| later.members());
+            let fits = wanted.scheme().members() <= have && later <= state.disks_in_service();
             let copies = wanted.scheme().short_scheme().members().min(data);
             Some(if fits { wanted } else { Layout::replicated(copies as u8) })
         });

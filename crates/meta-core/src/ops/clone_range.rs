@@ -17,7 +17,7 @@ use crate::namespace::{Context, Namespace};
 use crate::permission::{EXEC, READ, check_owner, killed_privileges, mode_after_write};
 use crate::shares::places;
 use crate::stripe_set::set_of;
-use cairn_types::{BLOCK_SIZE, ErrorCode};
+use cairn_types::{BLOCK_SIZE, ErrorCode, Layout};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -45,7 +45,11 @@ impl Namespace {
         if request.source != request.inode && self.has_extents(request.inode, &inode, request.offset, to)? {
             self.check_lease(request.inode, &inode, context.session, request.lease)?;
         }
-        let part = match inode.layout == source.layout {
+        if inode.stored == 0 && (inode.layout ^ source.layout) & !Layout::STAGE_BITS == 0 {
+            // What is shared is of the scheme that the source is in; it is looked at anew where that is not its own.
+            inode.layout = source.layout;
+        }
+        let part = match inode.holds_alike(&source) {
             true => self.shareable(&request)?,
             false => Part { end: request.source_offset, extents: Vec::new() },
         };

@@ -90,7 +90,7 @@ impl Namespace {
             NodeType::CharDevice | NodeType::BlockDevice if !context.who.is_root() => return Err(OpError::NOT_ROOT),
             _ => {}
         }
-        layout_or(request.layout, 0)?;
+        layout_or(request.layout, 0, self.level)?;
         if request.set_owner && !context.who.is_root() {
             let own = request.uid == context.who.uid && context.who.in_group(request.gid);
             if !own {
@@ -124,7 +124,8 @@ impl Namespace {
             nlink: 1,
             uid: context.who.uid,
             gid,
-            layout: if request.layout != 0 { request.layout } else { directory.layout },
+            // Looked at before.
+            layout: layout_or(request.layout, directory.layout, self.level).unwrap_or(directory.layout),
             quota: directory.quota,
             ..Inode::at(context.now)
         };

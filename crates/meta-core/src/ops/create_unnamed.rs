@@ -11,7 +11,7 @@ use crate::permission::inherit;
 impl Namespace {
     pub(crate) fn create_unnamed(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::CreateUnnamed::decode(bytes)?;
-        layout_or(request.layout, 0)?;
+        layout_or(request.layout, 0, self.level)?;
         let directory = self.searchable(request.parent, &context.who)?;
         self.check_change(request.parent, &directory, &context.who)?;
         let mode = NodeType::Regular as u16 | request.mode as u16 & 0o7777;
@@ -22,7 +22,7 @@ impl Namespace {
             nlink: 0,
             uid: context.who.uid,
             gid,
-            layout: layout_or(request.layout, directory.layout)?,
+            layout: layout_or(request.layout, directory.layout, self.level)?,
             unnamed: true,
             quota: directory.quota,
             data_version: 1,

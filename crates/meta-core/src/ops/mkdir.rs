@@ -14,7 +14,7 @@ impl Namespace {
     pub(crate) fn mkdir(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::Mkdir::decode(bytes)?;
         check_new_name(self, request.name)?;
-        layout_or(request.layout, 0)?;
+        layout_or(request.layout, 0, self.level)?;
         let is_trash = is_trash(request.parent, request.name);
         if !self.may_be_elsewhere(request.parent, request.name) {
             self.txs.new_guest = 0;
@@ -36,7 +36,7 @@ impl Namespace {
             nlink: 2,
             uid: context.who.uid,
             gid,
-            layout: layout_or(request.layout, directory.layout)?,
+            layout: layout_or(request.layout, directory.layout, self.level)?,
             parent: request.parent,
             quota: directory.quota,
             ..Inode::at(context.now)

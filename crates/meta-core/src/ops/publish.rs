@@ -3,12 +3,12 @@
 //! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
 //! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is a
 //! publish of the same bytes in other places: for the owner, only on top of the version that it read. To the layout that
-//! the file has it is a move (compaction), which changes no time either. What a session published before it was durable
+//! the file has it is a move (compaction), which changes no time either; so is one to another stage of its layout. What a session published before it was durable
 //! (`volatile`) it moves by itself, if it had to write it elsewhere.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;
-use crate::inode_table::layout_or;
+use crate::inode_table::known_layout;
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::put_attributes_response;
@@ -16,7 +16,7 @@ use crate::namespace::{Context, Namespace};
 use crate::permission::{check_owner, killed_privileges, mode_after_write};
 use crate::volatile::{VOLATILE, VOLATILE_MOVED};
 use crate::writer_session::check_writer;
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, Layout};
 
 impl Namespace {
     /// `volatile`: it came as `PublishVolatile`.
@@ -50,7 +50,7 @@ impl Namespace {
         if other_version || (request.check_size && request.if_size != inode.size) {
             return Err(OpError::CHANGED);
         }
-        check_conversion(&request, &inode, context)?;
+        check_conversion(&request, &inode, context, self.level)?;
         self.check_volatile(&request, &inode, context)?;
         if inode.lease.is_some() && self.takes_extents_out(&request, &inode)? {
             // A conversion moves what it read: not even the holder of the lease may have changed it meanwhile.
@@ -112,14 +112,18 @@ impl Namespace {
             inode.mode = killed_privileges(inode);
         }
         // The same bytes in other places and nothing else: nobody but readers of the places has to notice.
-        let is_move = own_move || request.layout != 0 && request.layout == inode.layout && request.keep_mtime;
-        if request.layout != 0 {
-            inode.layout = request.layout;
-        } else if !own_move {
+        let same = (request.layout ^ inode.layout) & !Layout::STAGE_BITS == 0;
+        let is_move = own_move || request.layout != 0 && same && request.keep_mtime;
+        if request.layout == 0 && !own_move {
             self.drop_capability(request.inode, inode);
         }
-        let (mtime, ctime) = (inode.mtime, inode.ctime);
+        let (mtime, ctime, layout) = (inode.mtime, inode.ctime, inode.layout);
         inode.touch_contents(context.now);
+        match request.layout {
+            0 if own_move => inode.layout = layout,
+            0 => {}
+            bits => self.set_layout(request.inode, inode, bits),
+        }
         if is_move {
             inode.ctime = ctime;
         }
@@ -157,11 +161,11 @@ impl Namespace {
     }
 }
 
-fn check_conversion(request: &request::Publish<'_>, inode: &Inode, context: &Context<'_>) -> Result<()> {
+fn check_conversion(request: &request::Publish<'_>, inode: &Inode, context: &Context<'_>, level: u16) -> Result<()> {
     if request.layout == 0 {
         return Ok(());
     }
-    layout_or(request.layout, 0)?;
+    known_layout(request.layout, level)?;
     if request.if_data_version == 0 {
         return Err(OpError::new(ErrorCode::InvalidArgument, "a change of layout names the version that was read"));
     }

@@ -38,6 +38,7 @@ impl Namespace {
             self.set_size(request.inode, &mut inode, request.size)?;
             inode.mode = mode_after_write(&inode, &context.who);
             inode.mtime = context.now;
+            inode.note_written();
         }
         if request.valid & KILL_PRIVILEGES != 0 {
             inode.mode = killed_privileges(&inode);
@@ -51,7 +52,7 @@ impl Namespace {
         }
         set_times(&request, &mut inode, context.now);
         if request.valid & LAYOUT != 0 {
-            inode.layout = request.layout;
+            inode.layout = layout_or(request.layout, inode.layout, self.level)?;
         }
         if request.valid & OF_A_READ == 0 {
             inode.touch(context.now);
@@ -85,7 +86,7 @@ impl Namespace {
         }
         let may_write = self.allows(request.inode, &inode, &context.who, WRITE);
         check_times(request, &inode, may_write, context)?;
-        check_layout(request, &inode, context)?;
+        check_layout(request, &inode, context, self.level)?;
         if concerns_shards(request) {
             self.check_shards(request.inode, &inode)?;
         }
@@ -172,7 +173,7 @@ fn check_times(request: &request::Setattr, inode: &Inode, may_write: bool, conte
     if check_owner(inode, &context.who).is_ok() || may_write { Ok(()) } else { Err(OpError::WRITE_DENIED) }
 }
 
-fn check_layout(request: &request::Setattr, inode: &Inode, context: &Context<'_>) -> Result<()> {
+fn check_layout(request: &request::Setattr, inode: &Inode, context: &Context<'_>, level: u16) -> Result<()> {
     if request.valid & LAYOUT == 0 {
         return Ok(());
     }
@@ -180,7 +181,7 @@ fn check_layout(request: &request::Setattr, inode: &Inode, context: &Context<'_>
     if request.layout == 0 {
         return Err(OpError::new(ErrorCode::BadLayout, "a layout has a scheme"));
     }
-    layout_or(request.layout, 0)?;
+    layout_or(request.layout, 0, level)?;
     let is_empty_file = inode.is_regular() && inode.size == 0 && inode.stored == 0;
     if inode.is_dir() || is_empty_file {
         Ok(())

@@ -18,8 +18,8 @@ use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{
     BadBlocks, BadBlocksResponse, ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse,
-    FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse, PgMember, PgState, ReadRequest,
-    SealRequest, SealResponse, TendAppendRequest, TendAppendResponse,
+    EncodeRequest, EncodeResponse, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse,
+    PgMember, PgState, ReadRequest, SealRequest, SealResponse, TendAppendRequest, TendAppendResponse,
 };
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
@@ -457,6 +457,9 @@ struct DataDesk {
     compacted: Mutex<Vec<CompactRequest>>,
     defragmented: Mutex<Vec<DefragmentRequest>>,
     tended: Mutex<Vec<TendAppendRequest>>,
+    encoded: Mutex<Vec<EncodeRequest>>,
+    /// What it answers next, the last of them again and again.
+    encodes: Mutex<Vec<EncodeResponse>>,
 }
 
 struct DataService(Arc<DataDesk>);
@@ -509,6 +512,16 @@ impl Service for DataService {
             let asked: TendAppendRequest = request.decode().expect("a request");
             self.0.tended.lock().push(asked);
             return reply.ok(&TendAppendResponse { closed: asked.idle, published: 0 }, ());
+        }
+        if Opcode::from_code(request.opcode) == Some(Opcode::Encode) {
+            if self.0.refuses.load(Ordering::SeqCst) {
+                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
+            }
+            self.0.encoded.lock().push(request.decode().expect("a request"));
+            let mut answers = self.0.encodes.lock();
+            let answer =
+                if answers.len() > 1 { answers.remove(0) } else { answers.first().cloned().unwrap_or_default() };
+            return reply.ok(&answer, ());
         }
         if Opcode::from_code(request.opcode) == Some(Opcode::Seal) {
             let asked: SealRequest = request.decode().expect("a request");
@@ -590,6 +603,16 @@ impl DataNode {
     /// Appends that it was asked to look after since the last time.
     pub(super) fn take_tended(&self) -> Vec<TendAppendRequest> {
         std::mem::take(&mut *self.desk.tended.lock())
+    }
+
+    /// What it answers to requests to encode, one after the other.
+    pub(super) fn answer_encodes(&self, answers: Vec<EncodeResponse>) {
+        *self.desk.encodes.lock() = answers;
+    }
+
+    /// What it was asked to encode since the last time.
+    pub(super) fn take_encoded(&self) -> Vec<EncodeRequest> {
+        std::mem::take(&mut *self.desk.encoded.lock())
     }
 
     /// Pages that it gave.

@@ -6,10 +6,11 @@ use crate::context::Context;
 use crate::entry::layout_text;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::fs::layout::encode::show_background;
 use crate::human::{bytes, local_time};
 use crate::output::put_name;
-use crate::remote::expand_all;
-use crate::report::Done;
+use crate::remote::{Found, expand_all};
+use crate::report::{Done, Report};
 use crate::table::{Align, Table};
 use cairn_client::{Client, own_process};
 use cairn_types::Layout;
@@ -64,43 +65,50 @@ impl ConvertArgs {
         let layout = super::parse_layout(&self.layout)?;
         let report = context.report("converting", None);
         for found in expand_all(context, &self.paths, true, &report).await {
-            let client = context.client_of(found.at.cluster.as_deref()).await?;
-            let shown = found.at.to_string();
-            let outcome = async {
-                let request = StartJobRequest {
-                    volume: found.volume.id(),
-                    path: found.at.path.clone(),
-                    layout: layout.to_bits(),
-                    who: Some(own_process::credentials()),
-                };
-                let answer: JobResponse = client.manager(&shown, Opcode::StartJob, &request).await?;
-                let job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
-                match self.background {
-                    true => Ok(job),
-                    false => {
-                        context.note_interrupt(format!(
-                            "job {} goes on in the cluster: cairn fs layout jobs {} follows it, cairn fs layout cancel {} \
-                             ends it",
-                            job.id, job.id, job.id
-                        ));
-                        wait(&client, &shown, job, &report).await
-                    }
-                }
-            };
-            match outcome.await {
-                Ok(job) => {
-                    report.done(Done::File(0));
-                    show(context, &job, layout, self.background)?;
-                }
-                Err(error) => report.fail(&error),
+            if let Err(error) = start(context, &found, layout, self.background, &report).await {
+                report.fail(&error);
             }
         }
         report.finish()
     }
 }
 
+/// Starts a job on a tree; waits for it unless it is to go on in the background.
+pub(super) async fn start(
+    context: &Context,
+    found: &Found,
+    layout: Layout,
+    background: bool,
+    report: &Report,
+) -> Result<()> {
+    let client = context.client_of(found.at.cluster.as_deref()).await?;
+    let shown = found.at.to_string();
+    let request = StartJobRequest {
+        volume: found.volume.id(),
+        path: found.at.path.clone(),
+        layout: layout.to_bits(),
+        who: Some(own_process::credentials()),
+    };
+    let answer: JobResponse = client.manager(&shown, Opcode::StartJob, &request).await?;
+    let mut job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
+    if !background {
+        let id = job.id;
+        context.note_interrupt(format!(
+            "job {id} goes on in the cluster: cairn fs layout jobs {id} follows it, cairn fs layout cancel {id} ends it"
+        ));
+        job = wait(&client, &shown, job, report).await?;
+    }
+    report.done(Done::File(0));
+    show(context, &job, layout, background)
+}
+
+/// A job that encodes, and no conversion.
+fn encodes(job: &Job) -> bool {
+    Layout::from_bits(job.layout).is_some_and(|layout| layout.stage().is_encoded())
+}
+
 /// Polls until the job ends.
-async fn wait(client: &Client, shown: &str, mut job: Job, report: &crate::report::Report) -> Result<Job> {
+async fn wait(client: &Client, shown: &str, mut job: Job, report: &Report) -> Result<Job> {
     let mut seen = 0;
     loop {
         let progress = job.progress.clone().unwrap_or_default();
@@ -166,12 +174,14 @@ fn show(context: &Context, job: &Job, layout: Layout, background: bool) -> Resul
         return context.out.line(format!("job {}", job.id));
     }
     let progress = job.progress.clone().unwrap_or_default();
-    let text = format!(
-        "{} converted to {layout} ({}), {} had it already",
-        progress.files_done,
-        bytes(progress.bytes_done),
-        progress.files_kept
-    );
+    let (done, kept, written) = (progress.files_done, progress.files_kept, bytes(progress.bytes_done));
+    let text = match encodes(job) {
+        true => format!(
+            "{done} encoded ({written}), {} came back; {kept} had nothing to encode or stay copies",
+            bytes(progress.bytes_freed)
+        ),
+        false => format!("{done} converted to {layout} ({written}), {kept} had it already"),
+    };
     if context.args.quiet { Ok(()) } else { context.out.line(text) }
 }
 
@@ -181,7 +191,8 @@ impl JobsArgs {
         let request = ListJobsRequest { job: self.job.unwrap_or(0) };
         let answer: ListJobsResponse = client.manager("jobs", Opcode::ListJobs, &request).await?;
         if context.out.is_json() {
-            return answer.jobs.iter().try_for_each(|job| context.out.json(&job_json(job)));
+            answer.jobs.iter().try_for_each(|job| context.out.json(&job_json(job)))?;
+            return if self.job.is_none() { show_background(context).await } else { Ok(()) };
         }
         let mut table = Table::new(&[
             ("JOB", Align::Right),
@@ -201,7 +212,7 @@ impl JobsArgs {
             table.row(vec![
                 job.id.to_string(),
                 state_name(job).to_owned(),
-                layout_text(job.layout),
+                if encodes(job) { "encode".into() } else { layout_text(job.layout) },
                 progress.files_done.to_string(),
                 files_of(&progress).unwrap_or_else(|| "-".into()),
                 progress.files_kept.to_string(),
@@ -216,7 +227,7 @@ impl JobsArgs {
         for job in answer.jobs.iter().filter(|job| !job.message.is_empty()) {
             context.out.line(format!("job {}: {}", job.id, job.message))?;
         }
-        Ok(())
+        if self.job.is_none() { show_background(context).await } else { Ok(()) }
     }
 }
 
@@ -274,6 +285,8 @@ fn job_json(job: &Job) -> Value {
     put_name(&mut object, "path", &job.path);
     object.insert("volume".into(), json!(job.volume));
     object.insert("layout".into(), json!(layout_text(job.layout)));
+    object.insert("kind".into(), json!(if encodes(job) { "encode" } else { "convert" }));
+    object.insert("bytes_freed".into(), json!(progress.bytes_freed));
     object.insert("node".into(), json!(job.node));
     object.insert("files_seen".into(), json!(progress.files_seen));
     object.insert("files_done".into(), json!(progress.files_done));

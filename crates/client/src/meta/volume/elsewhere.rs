@@ -34,6 +34,17 @@ impl Volume {
         self.caller.partitions().await
     }
 
+    /// How encoding of files with a later scheme goes on in each partition.
+    pub async fn stage_status(&self) -> Result<Vec<(u32, StageStatusResponse)>> {
+        let mut all = Vec::new();
+        for partition in self.caller.partitions().await? {
+            let what = format!("encoding in volume {}, partition p{partition}", self.name());
+            let request = StageStatusRequest { header: Some(self.caller.read_header(partition)) };
+            all.push((partition, self.caller.read(&what, partition, Opcode::StageStatus, request).await?));
+        }
+        Ok(all)
+    }
+
     /// Attributes of an entry of which its directory's partition may have told number and type alone. `None`: it went meanwhile, it is to
     /// be looked up again.
     pub(super) async fn whole(&self, what: &str, found: Attributes) -> Result<Option<Attributes>> {

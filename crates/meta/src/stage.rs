@@ -1,0 +1,257 @@
+//! Encoding of files with a later scheme, when nothing changed them for the time that their layout says.
+//!
+//! The leader looks through the list of files that wait (what does not wait costs nothing), and asks a data node with a member of the
+//! file's group to encode one after the other, a part at a time (`Encode`). What was done is in the namespace (rows instead of copies,
+//! the stage in the layout), so nothing has to be remembered: a leader or a data node that dies leaves files whose first parts are
+//! encoded, and the next one goes on with the rest.
+//!
+//! Invariants: a file is asked for only while it waits, its time has come, and nothing of it is volatile, looked at again before each
+//! part; not outside of the hours that are set, and not faster than the rate that is set. Bounds: [`DUE_MAX`] files of a look are
+//! remembered; one is worked on. Not here: how a part is encoded, and that it never covers a newer write (`client`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_meta_core::StagedFile;
+use cairn_rpc::Client;
+use cairn_types::{StageHours, Time, WallTime};
+use cairn_wire::Opcode;
+use cairn_wire::data::{EncodeRequest, EncodeResponse};
+use cairn_wire::error::WireError;
+use cairn_wire::meta::StageStatusResponse;
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use crate::config::MetaTimings;
+use crate::movers::Movers;
+use crate::partition::Partition;
+use crate::stats::{add, count};
+
+/// Files of one look whose time has come. The others are found with the next one.
+const DUE_MAX: usize = 1024;
+/// Files that are looked at under one hold of the lock.
+const LOOK_FILES: usize = 512;
+/// Part of the time that looks may take: one in this many.
+const LOOK_SHARE: u32 = 20;
+/// A part is read, written, made durable, read back and published.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// Bytes a second before the manager said anything: the default of `stage_rate`.
+const RATE: u64 = 100 << 20;
+/// A file that was left is tried again after twice as long each time, up to 2^6 times as long as at first.
+const DOUBLINGS: u32 = 6;
+/// Outcomes of `EncodeResponse`.
+const MORE: u32 = 1;
+const ENCODED: u32 = 2;
+const KEPT: u32 = 3;
+const LEFT: u32 = 4;
+
+/// Settings of the cluster about encoding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StageSettings {
+    /// Bytes a second; 0: as fast as it goes.
+    pub(crate) rate: Option<u64>,
+    pub(crate) hours: StageHours,
+}
+
+/// What the leader tells those who ask.
+#[derive(Debug, Default)]
+pub(crate) struct StageDesk(Mutex<StageStatusResponse>);
+
+impl StageDesk {
+    /// As of now; `waiting`: files that are listed.
+    pub(crate) fn answer(&self, waiting: u64) -> StageStatusResponse {
+        StageStatusResponse { waiting_files: waiting, ..self.0.lock().clone() }
+    }
+}
+
+/// When a file that was left is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    not_before: Time,
+    tries: u32,
+}
+
+/// How a file came out.
+enum End {
+    Encoded,
+    Kept,
+    /// It does not wait any more, or was changed.
+    Gone,
+    Left(String),
+}
+
+/// The leader's work on one partition.
+pub(crate) struct Stager {
+    partition: Arc<Partition>,
+    client: Client,
+    timings: MetaTimings,
+    retries: BTreeMap<u64, Retry>,
+}
+
+impl Stager {
+    pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
+        Self { partition, client, timings, retries: BTreeMap::new() }
+    }
+
+    /// Works until the task is ended.
+    pub(crate) async fn run(mut self) {
+        let (mut leading, mut rest) = (None, Duration::ZERO);
+        loop {
+            self.partition.state.pause(self.timings.stage_tick.max(rest)).await;
+            rest = Duration::ZERO;
+            let term = self.partition.state.leading_term();
+            if leading != term {
+                leading = term;
+                self.retries.clear();
+                let since_ns = self.partition.state.common.clock.wall().0;
+                *self.desk().lock() = StageStatusResponse { since_ns, ..Default::default() };
+            }
+            let Some(term) = term else { continue };
+            let start = self.partition.state.common.clock.now();
+            let due = self.look().await;
+            rest = self.partition.state.common.clock.now().since(start) * LOOK_SHARE;
+            for file in due {
+                if self.partition.state.leading_term() != Some(term) || self.held() {
+                    break;
+                }
+                self.work_on(file, term).await;
+            }
+        }
+    }
+
+    fn desk(&self) -> &Mutex<StageStatusResponse> {
+        &self.partition.state.stage.0
+    }
+
+    fn settings(&self) -> StageSettings {
+        *self.partition.state.common.stage.read()
+    }
+
+    fn held(&self) -> bool {
+        !self.settings().hours.has(self.partition.state.common.clock.wall())
+    }
+
+    /// Looks through the list: what waits, what is due, when the next one is.
+    async fn look(&mut self) -> Vec<StagedFile> {
+        let state = self.partition.state.clone();
+        let (now, wall) = (state.common.clock.now(), state.common.clock.wall());
+        let (mut due, mut after) = (Vec::new(), 0);
+        let mut told = StageStatusResponse::default();
+        loop {
+            let start = state.common.clock.now();
+            let (files, last) = state.namespace.read().staged_files(after, LOOK_FILES);
+            for file in files {
+                told.waiting_bytes += file.bytes;
+                let at = due_at(&file);
+                if at > wall {
+                    told.next_due_ns = if told.next_due_ns == 0 { at.0 } else { told.next_due_ns.min(at.0) };
+                    continue;
+                }
+                told.due_files += 1;
+                told.due_bytes += file.bytes;
+                let waits = self.retries.get(&file.inode).is_some_and(|retry| retry.not_before > now);
+                if file.durable && !waits && due.len() < DUE_MAX {
+                    due.push(file);
+                }
+            }
+            let Some(last) = last else { break };
+            after = last;
+            sleep(state.common.clock.now().since(start)).await;
+        }
+        let held = self.held();
+        {
+            let mut desk = self.desk().lock();
+            (desk.waiting_bytes, desk.due_files, desk.due_bytes) = (told.waiting_bytes, told.due_files, told.due_bytes);
+            (desk.next_due_ns, desk.held) = (told.next_due_ns, held);
+        }
+        if held {
+            due.clear();
+        }
+        // Those that were left and are not there any more.
+        let namespace = state.namespace.read();
+        self.retries.retain(|inode, _| namespace.staged_file(*inode).is_some());
+        due
+    }
+
+    async fn work_on(&mut self, file: StagedFile, term: u64) {
+        let state = self.partition.state.clone();
+        let (stats, inode) = (&state.common.stats, file.inode);
+        let end = self.encode(file, term).await.unwrap_or_else(|error| End::Left(error.to_string()));
+        let mut desk = self.desk().lock();
+        (desk.inode, desk.from) = (0, 0);
+        match end {
+            End::Encoded => {
+                desk.encoded_files += 1;
+                count(&stats.encoded_files);
+                tracing::info!(partition = %state.id, inode, bytes = file.bytes, "a file was encoded");
+            }
+            End::Kept => {
+                desk.kept_files += 1;
+                count(&stats.encoding_kept);
+            }
+            End::Gone => {}
+            End::Left(reason) => {
+                tracing::debug!(partition = %state.id, inode, reason, "a file could not be encoded now");
+                desk.left_times += 1;
+                desk.last_reason = format!("inode {inode}: {reason}");
+                count(&stats.encoding_left);
+                let tries = self.retries.get(&inode).map_or(0, |retry| retry.tries);
+                let pause = self.timings.stage_retry * 2u32.pow(tries.min(DOUBLINGS));
+                let not_before = state.common.clock.now() + pause;
+                drop(desk);
+                self.retries.insert(inode, Retry { not_before, tries: tries.saturating_add(1) });
+                return;
+            }
+        }
+        drop(desk);
+        self.retries.remove(&inode);
+    }
+
+    async fn encode(&self, file: StagedFile, term: u64) -> Result<End, WireError> {
+        let state = &self.partition.state;
+        let mut movers = Movers::near(self.partition.clone(), self.client.clone(), file.pg);
+        let mut from = 0;
+        loop {
+            let now = state.namespace.read().staged_file(file.inode);
+            let due = now.is_some_and(|now| now.durable && due_at(&now) <= state.common.clock.wall());
+            if !due || self.held() {
+                return Ok(End::Gone);
+            }
+            {
+                let mut desk = self.desk().lock();
+                (desk.inode, desk.from) = (file.inode, from);
+            }
+            let start = state.common.clock.now();
+            let request = EncodeRequest { volume: state.volume.get(), inode: file.inode, from };
+            let done: EncodeResponse = movers.ask(Opcode::Encode, &request, DEADLINE, term).await?;
+            add(&state.common.stats.encoded_bytes, done.moved_bytes);
+            add(&state.common.stats.encoding_freed_bytes, done.freed_bytes);
+            {
+                let mut desk = self.desk().lock();
+                desk.encoded_bytes += done.moved_bytes;
+                desk.freed_bytes += done.freed_bytes;
+            }
+            let rate = self.settings().rate.unwrap_or(RATE);
+            if rate > 0 {
+                let least = Duration::from_secs_f64(done.moved_bytes as f64 / rate as f64);
+                sleep(least.saturating_sub(state.common.clock.now().since(start))).await;
+            }
+            match done.outcome {
+                // Not begun anew at once: it might be written all the time.
+                MORE if done.next <= from => return Ok(End::Left("what lies before was written meanwhile".into())),
+                MORE => from = done.next,
+                ENCODED => return Ok(End::Encoded),
+                KEPT => return Ok(End::Kept),
+                LEFT => return Ok(End::Left(done.reason)),
+                _ => return Ok(End::Gone),
+            }
+        }
+    }
+}
+
+/// When the time of a file comes. A clock that is ahead makes it come early, which does no harm.
+fn due_at(file: &StagedFile) -> WallTime {
+    let after = u64::try_from(file.after.duration().as_nanos()).unwrap_or(u64::MAX);
+    WallTime(file.changed.saturating_add(after))
+}
