@@ -54,12 +54,30 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("fs get", &["cairn fs get /project/report.pdf .", "cairn fs get -r /project ./copy"]),
     ("fs cat", &["cairn fs cat /logs/today", "cairn fs cat --offset 1m --length 4k /big.bin"]),
     ("fs cp", &["cairn fs cp /a /b", "cairn fs cp -r /project cairn://other:7400/default/project"]),
+    (
+        "fs clone",
+        &["cairn fs clone /project /project-try", "cairn fs clone /vm/disk.img@monday /vm/disk-of-monday.img"],
+    ),
     ("fs mv", &["cairn fs mv /a /b", "cairn fs mv --exchange /current /next"]),
     ("fs rm", &["cairn fs rm /old", "cairn fs rm -r --skip-trash /scratch   # for good"]),
     ("fs snapshot create", &["cairn fs snapshot create monday", "cairn fs snapshot create before-upgrade data:/"]),
     ("fs snapshot ls", &["cairn fs snapshot ls --human", "cairn fs snapshot ls data:/"]),
     ("fs snapshot rename", &["cairn fs snapshot rename monday last-monday"]),
     ("fs snapshot delete", &["cairn fs snapshot delete last-monday"]),
+    (
+        "fs snapshot restore",
+        &[
+            "cairn fs snapshot restore /home/ann/letter.txt@monday",
+            "cairn fs snapshot restore /photos@monday --to /photos-of-monday",
+        ],
+    ),
+    ("fs snapshot diff", &["cairn fs snapshot diff monday", "cairn fs snapshot diff monday tuesday --path /home/ann"]),
+    (
+        "fs snapshot schedule set",
+        &["cairn fs snapshot schedule set hourly=24,daily=7", "cairn fs snapshot schedule set weekly=8 data:/"],
+    ),
+    ("fs snapshot schedule ls", &["cairn fs snapshot schedule ls"]),
+    ("fs snapshot schedule clear", &["cairn fs snapshot schedule clear data:/"]),
     ("fs trash ls", &["cairn fs trash ls", "cairn fs trash ls --all"]),
     (
         "fs trash restore",

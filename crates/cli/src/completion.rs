@@ -76,6 +76,7 @@ enum Kind {
 const KINDS: &[(&str, &str, Kind)] = &[
     ("fs put", "paths", Kind::LocalOrRemote),
     ("fs get", "paths", Kind::LocalOrRemote),
+    ("fs clone", "target", Kind::Remote),
     ("admin volume set", "name", Kind::Volume),
     ("admin volume delete", "name", Kind::Volume),
     ("admin volume restore", "name", Kind::Volume),
@@ -84,7 +85,7 @@ const KINDS: &[(&str, &str, Kind)] = &[
     ("admin fsck", "volume", Kind::Volume),
 ];
 /// Names of arguments of `cairn fs` that are remote paths wherever they occur.
-const REMOTE: &[&str] = &["path", "paths", "directory", "link", "reference", "newer", "to"];
+const REMOTE: &[&str] = &["path", "paths", "directory", "link", "reference", "newer", "to", "source"];
 
 /// What an argument of a command is, as far as this program knows values of it.
 fn kind(command: &str, argument: &clap::Arg) -> Option<Kind> {
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn operands_of_every_verb_for_files_are_known() {
         // Texts, numbers and names that no cluster knows.
-        let others = ["mode", "owner", "name", "new_name", "value", "time", "jobs", "job", "volume", "target"];
+        let others =
+            ["mode", "owner", "name", "new_name", "value", "time", "jobs", "job", "volume", "target", "old", "new"];
         walk(&Cli::command(), "", &mut |path, argument| {
             let id = argument.get_id().as_str();
             if path.starts_with("fs ") && argument.is_positional() && !others.contains(&id) {

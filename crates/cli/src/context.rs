@@ -47,6 +47,8 @@ pub struct Context {
     /// What the command has under way beside itself.
     pub tasks: Tasks,
     beyond_quota: BeyondQuota,
+    /// Places in which something is being built, removed if a signal ends the command.
+    hidden: parking_lot::Mutex<Vec<(Volume, Vec<u8>)>>,
     clients: Mutex<BTreeMap<String, Client>>,
     volumes: Mutex<BTreeMap<(String, String), Volume>>,
 }
@@ -70,6 +72,7 @@ impl Context {
             interrupted,
             tasks: Tasks::default(),
             beyond_quota: BeyondQuota::default(),
+            hidden: parking_lot::Mutex::default(),
             clients,
             volumes,
         }
@@ -106,6 +109,13 @@ impl Context {
     /// What a person has to know if a signal ends the command from now on.
     pub fn note_interrupt(&self, text: String) {
         *self.interrupted.lock() = Some(text);
+    }
+    /// Something is being built in a directory that nobody is to see.
+    pub fn note_hidden(&self, volume: Volume, path: Vec<u8>) {
+        self.hidden.lock().push((volume, path));
+    }
+    pub fn forget_hidden(&self, path: &[u8]) {
+        self.hidden.lock().retain(|(_, other)| other != path);
     }
     pub fn interrupted(&self) -> CliError {
         self.interrupted.lock().take().map_or(CliError::Interrupted, CliError::InterruptedWork)
@@ -254,6 +264,12 @@ impl Context {
     /// A signal came: ends what is under way and frees what it wrote. To be dropped when another signal comes.
     pub async fn give_up(&self) {
         self.tasks.end().await;
+        let hidden = std::mem::take(&mut *self.hidden.lock());
+        for (volume, path) in hidden {
+            if let Err(error) = volume.remove_tree(&path).await {
+                tracing::debug!(%error, "what was being built is removed when it is built again");
+            }
+        }
         self.close().await;
     }
 }

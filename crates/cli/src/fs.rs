@@ -3,6 +3,7 @@ mod append;
 mod cat;
 mod chmod;
 mod chown;
+mod clone;
 mod count;
 mod cp;
 mod df;
@@ -70,6 +71,8 @@ enum Verb {
     Cat(cat::CatArgs),
     /// Copy within or between clusters
     Cp(cp::CpArgs),
+    /// Copy within a volume without copying data
+    Clone(clone::CloneArgs),
     /// Move or rename
     Mv(mv::MvArgs),
     /// Remove files and trees
@@ -108,7 +111,7 @@ enum Verb {
     Layout(layout::LayoutArgs),
     /// Limits of directories and volumes
     Quota(quota::QuotaArgs),
-    /// Take, list, rename and delete snapshots of volumes
+    /// Snapshots of volumes: take, list, restore, compare
     Snapshot(snapshot::SnapshotArgs),
     /// Extended attributes
     Xattr(xattr::XattrArgs),
@@ -165,6 +168,7 @@ impl Verb {
             Self::Append(args) => Box::pin(args.run(context)).await,
             Self::Cat(args) => Box::pin(args.run(context)).await,
             Self::Cp(args) => Box::pin(args.run(context)).await,
+            Self::Clone(args) => Box::pin(args.run(context)).await,
             Self::Mv(args) => Box::pin(args.run(context)).await,
             Self::Rm(args) => Box::pin(args.run(context)).await,
             Self::Trash(args) => Box::pin(args.run(context)).await,

@@ -1,5 +1,6 @@
 //! Sizes and times as people read and write them.
 use cairn_types::ByteCount;
+use cairn_types::date::civil;
 use std::time::Duration;
 
 /// A size: digits, or with a binary unit in four to five characters such as `1.5M`.
@@ -44,18 +45,6 @@ pub fn utc_time(ns: u64) -> String {
     let of_day = seconds % 86_400;
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:09}Z", ns % 1_000_000_000)
-}
-
-/// Year, month, day of a number of days since 1970 (the algorithm of H. Hinnant, "chrono-compatible date algorithms").
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let mp = (5 * day_of_year + 2) / 153;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day_of_year - (153 * mp + 2) / 5 + 1)
 }
 
 /// Days since 1970 of a date; `None` if there is no such date after 1969.

@@ -4,6 +4,7 @@
 //! rules of the file system (`meta-core`), retries and fail-over (`client`), servers (`cairn dev`, `cairn server`).
 pub mod admin;
 mod args;
+mod at_snapshot;
 mod completion;
 mod context;
 mod default_address;

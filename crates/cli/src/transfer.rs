@@ -1,6 +1,8 @@
 //! Copies between the local file system and the cluster, and within it: streaming, parallel, bounded in memory.
+pub mod clone_tree;
 pub mod digest;
 pub mod download;
+pub mod hidden;
 pub mod local_file;
 pub mod local_tree;
 pub mod pass;

@@ -1,6 +1,6 @@
 //! What must hold of snapshots between two operations, checked by reading everything. Part of [`Namespace::check_invariants`].
 use crate::check::{Violation, ensure};
-use crate::encoding::{Extent, Inode, KeptRecord, SnapshotRecord};
+use crate::encoding::{Extent, Inode, KeptRecord, ShareRecord, SnapshotRecord};
 use crate::key::{self, Kind};
 use crate::layers::{LISTED, kept_inode, read_image};
 use crate::namespace::Namespace;
@@ -37,6 +37,7 @@ impl FoundSnapshots {
                 self.records.insert(key::number(suffix)?, SnapshotRecord::decode(value)?);
             }
             Kind::Snapshots => drop(crate::encoding::SnapshotState::decode(value).filter(|_| suffix.is_empty())?),
+            Kind::Schedule => drop(crate::encoding::decode_rules(value).filter(|_| suffix.is_empty())?),
             Kind::Kept => {
                 let (number, _) = key::deferred_death(suffix)?;
                 self.kept.push((number, KeptRecord::decode(value)?));
@@ -76,7 +77,7 @@ impl Namespace {
 
         let mut named: BTreeSet<Block> = BTreeSet::new();
         extents.iter().for_each(|(id, extents)| extents.iter().for_each(|e| self.blocks_of(*id, e, &mut named)));
-        let (mut kept, mut sums) = (BTreeMap::new(), BTreeMap::<u64, u64>::new());
+        let (mut kept, mut sums) = (BTreeMap::<Block, Vec<(u64, u64)>>::new(), BTreeMap::<u64, u64>::new());
         for (number, record) in &found.kept {
             *sums.entry(*number).or_default() += record.blocks;
             ensure(
@@ -86,9 +87,7 @@ impl Namespace {
             )?;
             for block in record.first_block..record.first_block + record.blocks {
                 let block = (record.pg, record.index, block);
-                let twice = kept.insert(block, (record.birth, *number)).is_some();
-                ensure(!twice, 0, &format!("block {block:?} is kept twice"))?;
-                ensure(!named.contains(&block), 0, &format!("block {block:?} is kept and a file names it"))?;
+                kept.entry(block).or_default().push((record.birth, *number));
                 ensure(!free.contains(&block), 0, &format!("block {block:?} is kept and to be freed"))?;
             }
         }
@@ -97,7 +96,8 @@ impl Namespace {
         ensure(listed.eq(sums), 0, "blocks that snapshots keep are counted wrong")?;
         for number in live() {
             for (id, block) in self.blocks_at(number)? {
-                let is_kept = kept.get(&block).is_some_and(|(birth, until)| *birth < number && number <= *until);
+                let lives = kept.get(&block).into_iter().flatten();
+                let is_kept = lives.into_iter().any(|(birth, until)| *birth < number && number <= *until);
                 let rule = format!("block {block:?} is named at snapshot {number}, and neither kept nor a file's");
                 ensure(is_kept || named.contains(&block), id, &rule)?;
                 ensure(
@@ -106,6 +106,36 @@ impl Namespace {
                     &format!("block {block:?} is named at snapshot {number} and to be freed"),
                 )?;
             }
+        }
+        Ok(())
+    }
+
+    /// Who names again what a snapshot keeps, or keeps it twice, is counted.
+    pub(crate) fn check_kept(
+        &self,
+        found: &FoundSnapshots,
+        extents: &BTreeMap<u64, Vec<Extent>>,
+        shares: &[ShareRecord],
+    ) -> Result<(), Violation> {
+        let mut named: BTreeSet<Block> = BTreeSet::new();
+        extents.iter().for_each(|(id, extents)| extents.iter().for_each(|e| self.blocks_of(*id, e, &mut named)));
+        let mut kept: BTreeMap<Block, u64> = BTreeMap::new();
+        for (_, record) in &found.kept {
+            let blocks = record.first_block..record.first_block + record.blocks;
+            blocks.for_each(|block| *kept.entry((record.pg, record.index, block)).or_default() += 1);
+        }
+        let mut counted: BTreeMap<Block, u64> = BTreeMap::new();
+        for record in shares.iter().filter(|record| record.kept > 0) {
+            let blocks = record.first_block..record.end_block();
+            counted.extend(blocks.map(|block| ((record.pg, record.index, block), record.kept)));
+        }
+        for (block, count) in &counted {
+            let is = kept.get(block).copied().unwrap_or(0);
+            ensure(is == *count, 0, &format!("block {block:?} is kept by {is} records, counted {count}"))?;
+        }
+        for (block, count) in kept.iter().filter(|(block, _)| !counted.contains_key(block)) {
+            ensure(*count == 1, 0, &format!("block {block:?} is kept {count} times, and nothing is counted of it"))?;
+            ensure(!named.contains(block), 0, &format!("block {block:?} is kept and a file names it"))?;
         }
         Ok(())
     }

@@ -45,6 +45,7 @@
 //! | 0xa2 snapshot | number, u64 big-endian | [`crate::encoding::SnapshotRecord`] |
 //! | 0xa3 snapshots | nothing | [`crate::encoding::SnapshotState`] |
 //! | 0xa4 kept blocks | number of a snapshot, id, both u64 big-endian | [`crate::encoding::KeptRecord`] |
+//! | 0xa5 schedule | nothing | when snapshots are taken by themselves (`encoding/schedule.rs`) |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -102,6 +103,7 @@ pub enum Kind {
     Snapshot = 0xa2,
     Snapshots = 0xa3,
     Kept = 0xa4,
+    Schedule = 0xa5,
 }
 
 impl Kind {
@@ -144,6 +146,7 @@ impl Kind {
             0xa2 => Kind::Snapshot,
             0xa3 => Kind::Snapshots,
             0xa4 => Kind::Kept,
+            0xa5 => Kind::Schedule,
             _ => return None,
         })
     }
@@ -404,6 +407,10 @@ pub(crate) fn snapshot(number: u64) -> Key<NUMBERED> {
 
 pub(crate) fn snapshots() -> Key<HEAD> {
     Key::new(0, Kind::Snapshots)
+}
+
+pub(crate) fn schedule() -> Key<HEAD> {
+    Key::new(0, Kind::Schedule)
 }
 
 /// Prefix of the blocks that nothing names any more but a snapshot, and maybe those before it.

@@ -327,6 +327,7 @@ impl Namespace {
             Opcode::CreateSnapshot => self.create_snapshot(context, request, out),
             Opcode::DeleteSnapshot => self.delete_snapshot(context, request),
             Opcode::RenameSnapshot => self.rename_snapshot(context, request),
+            Opcode::SetSnapshotSchedule => self.set_schedule(context, request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not a mutation of the namespace")),
         }
     }
@@ -369,6 +370,7 @@ impl Namespace {
             Opcode::FreeGarbage => self.free_garbage(request),
             Opcode::MendNamespace => self.mend(request),
             Opcode::ExpireTrash => self.expire_trash(request),
+            Opcode::RunSchedule => self.run_schedule(request),
             Opcode::SetFeatureLevel => {
                 let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
                 let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;

@@ -4,6 +4,7 @@
 mod access;
 mod append;
 mod clone_range;
+pub(crate) mod clone_then;
 mod create;
 mod create_unnamed;
 mod directory;

@@ -1,8 +1,8 @@
 //! Proof of the records of shared blocks: each has as many references as places name its blocks, and who names them says
-//! so. Part of [`crate::Fsck`], in bounded memory: a part of the records at a time is held against all extents.
+//! so; and snapshots keep them by as many records as it says. Part of [`crate::Fsck`], in bounded memory: a part of the records at a time is held against all extents.
 //!
 //! Of a record the sum over its blocks is compared, not each block.
-use crate::encoding::{Extent, ShareRecord};
+use crate::encoding::{Extent, KeptRecord, ShareRecord};
 use crate::key::{self, Kind};
 use crate::shares::Place;
 use cairn_types::ExtentKind;
@@ -15,6 +15,8 @@ struct Counted {
     record: ShareRecord,
     /// Sum over its blocks.
     named: u64,
+    /// Of records of what snapshots keep, summed likewise.
+    kept: u64,
 }
 
 /// One walk over all entries, or several.
@@ -41,6 +43,13 @@ impl ShareCheck {
                 self.add(record, part_max);
                 None
             }
+            Kind::Kept => {
+                let Some(record) = KeptRecord::decode(value) else {
+                    return Some("a record of what a snapshot keeps cannot be read".into());
+                };
+                self.count_kept(&record);
+                None
+            }
             Kind::Extent => {
                 let extent = Extent::decode(key::file_offset(suffix)?, value)?;
                 if self.part.is_empty() || matches!(extent.kind, ExtentKind::Set(_)) {
@@ -62,7 +71,21 @@ impl ShareCheck {
             self.next = Some(chunk);
             return;
         }
-        self.part.push(Counted { record, named: 0 });
+        self.part.push(Counted { record, named: 0, kept: 0 });
+    }
+
+    fn count_kept(&mut self, kept: &KeptRecord) {
+        let (chunk, end) = ((kept.pg, kept.index), kept.first_block + kept.blocks);
+        let at = self.part.partition_point(|c| {
+            (c.record.pg, c.record.index, c.record.end_block()) <= (chunk.0, chunk.1, kept.first_block)
+        });
+        for counted in self.part[at..].iter_mut() {
+            let record = counted.record;
+            if (record.pg, record.index) != chunk || record.first_block >= end {
+                break;
+            }
+            counted.kept += record.end_block().min(end) - record.first_block.max(kept.first_block);
+        }
     }
 
     fn count(&mut self, inode: u64, extent: &Extent) -> Option<String> {
@@ -107,12 +130,20 @@ impl ShareCheck {
 
     /// The walk came to its end: what is wrong with the part's records. Another walk is needed unless it says `false`.
     pub fn end_walk(&mut self, mut f: impl FnMut(String)) -> bool {
-        for Counted { record, named } in std::mem::take(&mut self.part) {
+        for Counted { record, named, kept } in std::mem::take(&mut self.part) {
             if named != record.references * record.blocks {
-                let ShareRecord { pg, index, first_block, blocks, references } = record;
+                let ShareRecord { pg, index, first_block, blocks, references, .. } = record;
                 let text = format!(
                     "{blocks} blocks from {first_block} of chunk {pg}/{index} are recorded as named {references} times each, \
                      files name {named} in all"
+                );
+                f(text);
+            }
+            if kept != record.kept * record.blocks {
+                let ShareRecord { pg, index, first_block, blocks, kept: recorded, .. } = record;
+                let text = format!(
+                    "{blocks} blocks from {first_block} of chunk {pg}/{index} are recorded as kept by snapshots {recorded} times \
+                     each, they keep {kept} in all"
                 );
                 f(text);
             }

@@ -3,10 +3,11 @@
 //! A *place* is an inode and how far file offset and chunk offset are apart there. Blocks that a clone shared have records
 //! ([`ShareRecord`]) with the number of places that name them, and every extent that names them says so (`shared`).
 //!
-//! Invariants: a block has a record if and only if a shared extent names it; its references are the places that do, one
+//! Invariants: a block has a record if and only if a shared extent names it, or it was cloned out of a snapshot that still keeps it (`lives`);
+//! its references are the places that do, one
 //! each however many extents of the place touch it; no other extent names it. So a block is freed with its last
 //! reference, what is not shared costs nothing, and what was once shared is never changed in place, also when one place is
-//! left: a client that read of the extent when it was shared may not know. Records that touch have different references.
+//! left: a client that read of the extent when it was shared may not know. Records that touch have different numbers.
 //! Not here: which extents are shared (`ops/clone_range`), proof of a large namespace (`share_check`).
 use crate::encoding::{Extent, ShareRecord};
 use crate::extent_map::{BlockRange, join};
@@ -37,7 +38,7 @@ impl Place {
     }
 
     /// Where in the file a block's granule begins, as far as it is in the file.
-    fn file_offset(&self, block: u64) -> u64 {
+    pub fn file_offset(&self, block: u64) -> u64 {
         let chunk_offset = i128::from(block / self.granule_blocks * self.granule);
         u64::try_from((chunk_offset + i128::from(self.apart)).max(0)).unwrap_or(u64::MAX)
     }
@@ -51,6 +52,25 @@ impl Place {
     pub fn has(&self, extent: &Extent) -> bool {
         let apart = extent.file_offset as i64 - extent.chunk_offset as i64;
         (extent.pg, extent.index, apart) == (self.pg, self.index, self.apart)
+    }
+}
+
+/// Who has a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Owners {
+    /// Places of files.
+    pub references: u64,
+    /// See [`ShareRecord::kept`].
+    pub kept: u64,
+}
+
+impl Owners {
+    const fn of(record: &ShareRecord) -> Owners {
+        Owners { references: record.references, kept: record.kept }
+    }
+
+    pub fn has_any(&self) -> bool {
+        *self != Owners::default()
     }
 }
 
@@ -108,7 +128,7 @@ impl Namespace {
         Some(count)
     }
 
-    fn share_records(&self, pg: u32, index: u32, first: u64, end: u64) -> Vec<ShareRecord> {
+    pub(crate) fn share_records(&self, pg: u32, index: u32, first: u64, end: u64) -> Vec<ShareRecord> {
         if self.shares == 0 {
             return Vec::new();
         }
@@ -205,8 +225,18 @@ impl Namespace {
         *freed = left;
     }
 
-    /// Changes the references of blocks; 0: there is no record. Returns what they were.
-    fn change_references(&mut self, range: BlockRange, change: impl Fn(u64) -> u64) -> Vec<(u64, u64, u64)> {
+    /// Changes the references of blocks; 0: no place names them. Returns what they were.
+    pub(crate) fn change_references(&mut self, range: BlockRange, change: impl Fn(u64) -> u64) -> Vec<(u64, u64, u64)> {
+        let before = self.change_owners(range, |owners| Owners { references: change(owners.references), ..owners });
+        before.into_iter().map(|(from, to, owners)| (from, to, owners.references)).collect()
+    }
+
+    /// Changes who has blocks; nobody: there is no record. Returns who did.
+    pub(crate) fn change_owners(
+        &mut self,
+        range: BlockRange,
+        change: impl Fn(Owners) -> Owners,
+    ) -> Vec<(u64, u64, Owners)> {
         let (pg, index, first, end) = range;
         // With neighbours, which may have the same number of references afterwards.
         let records = self.share_records(pg, index, first.saturating_sub(1), end + 1);
@@ -215,24 +245,24 @@ impl Namespace {
         for record in &records {
             let (from, to) = (record.first_block, record.end_block());
             if from < first {
-                after.push((from, to.min(first), record.references));
+                after.push((from, to.min(first), Owners::of(record)));
             }
             let (inner_from, inner_to) = (from.max(first), to.min(end));
             if inner_from < inner_to {
                 if at < inner_from {
-                    before.push((at, inner_from, 0));
+                    before.push((at, inner_from, Owners::default()));
                 }
-                before.push((inner_from, inner_to, record.references));
+                before.push((inner_from, inner_to, Owners::of(record)));
                 at = inner_to;
             }
         }
         if at < end {
-            before.push((at, end, 0));
+            before.push((at, end, Owners::default()));
         }
-        after.extend(before.iter().map(|(from, to, references)| (*from, *to, change(*references))));
+        after.extend(before.iter().map(|(from, to, owners)| (*from, *to, change(*owners))));
         let behind = records.iter().filter(|record| record.end_block() > end);
-        after.extend(behind.map(|record| (record.first_block.max(end), record.end_block(), record.references)));
-        after.retain(|(_, _, references)| *references > 0);
+        after.extend(behind.map(|record| (record.first_block.max(end), record.end_block(), Owners::of(record))));
+        after.retain(|(_, _, owners)| owners.has_any());
         after.dedup_by(|next, last| {
             let joins = last.1 == next.0 && last.2 == next.2;
             if joins {
@@ -244,13 +274,13 @@ impl Namespace {
         before
     }
 
-    fn put_share_records(&mut self, before: &[ShareRecord], pg: u32, index: u32, after: &[(u64, u64, u64)]) {
+    fn put_share_records(&mut self, before: &[ShareRecord], pg: u32, index: u32, after: &[(u64, u64, Owners)]) {
         let key_of = |first: u64| key::share(pg, index, first as u32);
         for record in before {
             self.shares -= u64::from(self.tree.remove(key_of(record.first_block).as_bytes()));
         }
-        for &(first_block, end, references) in after {
-            let record = ShareRecord { pg, index, first_block, blocks: end - first_block, references };
+        for &(first_block, end, Owners { references, kept }) in after {
+            let record = ShareRecord { pg, index, first_block, blocks: end - first_block, references, kept };
             let value = &mut self.scratch.value;
             value.clear();
             record.encode(value);

@@ -23,6 +23,7 @@ use crate::layers::Layer;
 use crate::message::request;
 use crate::message::writer::{put_bytes, put_message, put_number};
 use crate::namespace::{Context, Namespace};
+use crate::schedule::Rule;
 use crate::view::check_new_name;
 use cairn_types::{ErrorCode, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ const QUIET_NS: u64 = 30_000_000_000;
 /// sleeps, and no request of it lives as long as that.
 pub const LAPSED_NS: u64 = 60_000_000_000;
 
-const SEVERAL: OpError = OpError::new(
+pub(crate) const SEVERAL: OpError = OpError::new(
     ErrorCode::NotSupported,
     "snapshots are made of volumes with one partition; this one has several (`cairn admin volume ls` shows them)",
 );
@@ -67,6 +68,16 @@ pub(crate) struct Snapshots {
     pub state: SnapshotState,
     /// Files of which a session has the overwrite lease. Found again when a checkpoint is loaded.
     pub leases: BTreeSet<u64>,
+    /// When some are taken by themselves, in the order of periods.
+    pub schedule: Vec<Rule>,
+}
+
+/// Why none was taken.
+pub(crate) struct Waits {
+    /// Files that somebody overwrites in place.
+    pub leases: u64,
+    /// How long yet until nothing can arrive of a client that did so and fell silent.
+    pub lapsed_ns: u64,
 }
 
 /// A snapshot, for the server around.
@@ -76,6 +87,8 @@ pub struct SnapshotInfo {
     pub name: Vec<u8>,
     pub created_ns: u64,
     pub deleting: bool,
+    /// The schedule took it, by the rule of this code; 0: somebody did.
+    pub rule: u8,
     /// Blocks that no file names any more and no newer snapshot.
     pub kept_blocks: u64,
 }
@@ -123,6 +136,11 @@ impl Snapshots {
         self.live().count() as u64
     }
 
+    /// Those that a rule of the schedule took and that are there, oldest first.
+    pub fn taken_by(&self, rule: u8) -> Vec<u64> {
+        self.live().filter(|(_, record)| record.rule == rule).map(|(number, _)| number).collect()
+    }
+
     fn find(&self, name: &[u8]) -> Option<u64> {
         self.live().find(|(_, record)| record.name == name).map(|(number, _)| number)
     }
@@ -148,49 +166,67 @@ impl Namespace {
     pub(crate) fn create_snapshot(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::CreateSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
-        if self.is_one_of_several() || self.inode_next == 0 || self.inode_next >> INODE_BITS != 0 {
+        match self.take_snapshot(request.name.to_vec(), 0)? {
+            Ok(number) => put_number(out, 1, number),
+            Err(waits) => {
+                put_number(out, 2, waits.leases);
+                put_number(out, 3, waits.lapsed_ns.div_ceil(1_000_000));
+            }
+        }
+        Ok(())
+    }
+
+    /// Volumes of several partitions, and with inode numbers of which snapshots need the upper bits.
+    pub(crate) fn has_no_snapshots(&self) -> bool {
+        self.is_one_of_several() || self.inode_next == 0 || self.inode_next >> INODE_BITS != 0
+    }
+
+    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `rule`: of the schedule, else 0.
+    pub(crate) fn take_snapshot(&mut self, name: Vec<u8>, rule: u8) -> Result<std::result::Result<u64, Waits>> {
+        if self.has_no_snapshots() {
             return Err(SEVERAL);
         }
-        check_new_name(self, request.name)?;
-        if self.snapshots.find(request.name).is_some() {
+        check_new_name(self, &name)?;
+        if self.snapshots.find(&name).is_some() {
             return Err(NAME_TAKEN);
         }
         if self.snapshots.list.len() >= SNAPSHOTS_MAX {
             return Err(MANY);
         }
+        let now = self.time;
         let quiet_from = match self.snapshots.state.lapsed_ns {
             0 => 0,
             lapsed => lapsed.saturating_add(LAPSED_NS),
         };
         let leases = self.snapshots.leases.len() as u64;
-        if leases > 0 || context.now < quiet_from {
-            let until = context.now.saturating_add(QUIET_NS);
-            self.change_snapshots(|state| state.no_leases_until_ns = until);
+        if leases > 0 || now < quiet_from {
+            self.change_snapshots(|state| state.no_leases_until_ns = now.saturating_add(QUIET_NS));
             self.want_all_leases();
-            put_number(out, 2, leases);
-            put_number(out, 3, quiet_from.saturating_sub(context.now).div_ceil(1_000_000));
-            return Ok(());
+            return Ok(Err(Waits { leases, lapsed_ns: quiet_from.saturating_sub(now) }));
         }
         let slot = self.snapshots.free_slot().ok_or(MANY)?;
-        let number = self.snapshots.state.last + 1;
-        let (created_ns, inode_next, name) = (context.now, self.inode_next, request.name.to_vec());
-        self.put_snapshot(number, SnapshotRecord { slot, created_ns, inode_next, deleting: false, name });
+        let (number, inode_next) = (self.snapshots.state.last + 1, self.inode_next);
+        self.put_snapshot(number, SnapshotRecord { slot, created_ns: now, inode_next, deleting: false, rule, name });
         self.change_snapshots(|state| {
-            (state.last, state.last_slot, state.changed_ns) = (number, slot, created_ns.max(state.changed_ns + 1));
+            (state.last, state.last_slot, state.changed_ns) = (number, slot, now.max(state.changed_ns + 1));
             state.no_leases_until_ns = 0;
         });
-        put_number(out, 1, number);
-        Ok(())
+        Ok(Ok(number))
     }
 
     pub(crate) fn delete_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::DeleteSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
         let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
+        self.begin_deletion(number);
+        Ok(())
+    }
+
+    /// Of one that is there. What it holds is freed behind.
+    pub(crate) fn begin_deletion(&mut self, number: u64) {
         let record = SnapshotRecord { deleting: true, ..self.snapshots.list[&number].clone() };
         self.put_snapshot(number, record);
-        self.note_changed_snapshots(context.now);
-        Ok(())
+        self.note_changed_snapshots(self.time);
     }
 
     pub(crate) fn rename_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
@@ -203,7 +239,9 @@ impl Namespace {
             Some(_) => return Err(NAME_TAKEN),
             None => {}
         }
-        let record = SnapshotRecord { name: request.new_name.to_vec(), ..self.snapshots.list[&number].clone() };
+        // Whoever names it wants to keep it.
+        let name = request.new_name.to_vec();
+        let record = SnapshotRecord { name, rule: 0, ..self.snapshots.list[&number].clone() };
         self.put_snapshot(number, record);
         self.note_changed_snapshots(context.now);
         Ok(())
@@ -218,11 +256,18 @@ impl Namespace {
                 put_number(out, 3, info.created_ns);
                 put_number(out, 4, u64::from(info.deleting));
                 put_number(out, 5, info.kept_blocks);
+                put_number(out, 11, u64::from(info.rule));
+            });
+        }
+        for rule in &self.snapshots.schedule {
+            put_message(out, 11, |out| {
+                put_number(out, 1, rule.period as u64);
+                put_number(out, 2, u64::from(rule.keep));
             });
         }
     }
 
-    fn check_snapshots(&self, context: &Context<'_>) -> Result<()> {
+    pub(crate) fn check_snapshots(&self, context: &Context<'_>) -> Result<()> {
         if self.level < SNAPSHOT_LEVEL {
             return Err(OpError::new(ErrorCode::UnknownOperation, "snapshots are of feature level 10"));
         }
@@ -281,15 +326,19 @@ impl Namespace {
     }
 
     /// Blocks that nothing names any more: frees them, or keeps them for the snapshots that name them.
-    pub(crate) fn let_go(&mut self, birth: u64, blocks: &mut [BlockRange]) {
+    pub(crate) fn let_go(&mut self, birth: u64, blocks: &mut Vec<BlockRange>) {
         match self.snapshots.newest() {
             Some(newest) if newest.number > birth => {
                 for (pg, index, first_block, end) in crate::extent_map::joined(blocks) {
                     let record = KeptRecord { pg, index, first_block, blocks: end - first_block, birth };
                     self.keep(newest.number, record);
+                    self.note_kept_again((pg, index, first_block, end));
                 }
             }
-            _ => self.add_free_records(blocks),
+            _ => {
+                self.spare_kept(blocks);
+                self.add_free_records(blocks);
+            }
         }
     }
 
@@ -325,6 +374,7 @@ impl Namespace {
                 _ => freed.push((record.pg, record.index, record.first_block, record.first_block + record.blocks)),
             }
         }
+        self.end_kept(&mut freed);
         self.add_free_records(&mut freed);
         let kept: u64 = records.iter().map(|(_, record)| record.blocks).sum();
         if let Some(all) = self.snapshots.kept.get_mut(&number) {
@@ -380,6 +430,7 @@ impl Namespace {
                 snapshots.leases.insert(inode);
             }
         }
+        snapshots.schedule = self.load_schedule()?;
         self.snapshots = snapshots;
         self.tree.set_newest(self.snapshots.newest());
         Ok(())
@@ -405,6 +456,7 @@ impl Namespace {
             name: record.name.clone(),
             created_ns: record.created_ns,
             deleting: record.deleting,
+            rule: record.rule,
             kept_blocks: self.snapshots.kept.get(number).copied().unwrap_or(0),
         };
         self.snapshots.list.iter().map(info).collect()

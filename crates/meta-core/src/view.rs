@@ -30,9 +30,13 @@ const INNER: u64 = (1 << INODE_BITS) - 1;
 
 pub(crate) const READ_ONLY: OpError =
     OpError::new(ErrorCode::ReadOnly, "snapshots cannot be changed; copy what you need out of it");
-const NOT_SHARED: OpError = OpError::new(
+const OF_THE_LIST: OpError = OpError::new(
+    ErrorCode::ReadOnly,
+    "a snapshot is taken by `cairn fs snapshot create`, renamed by `cairn fs snapshot rename` and deleted by `cairn fs snapshot delete`",
+);
+pub(crate) const NOT_SHARED: OpError = OpError::new(
     ErrorCode::InvalidArgument,
-    "what a snapshot has is copied, not shared with other files; copy its bytes",
+    "files are cloned out of snapshots from feature level 13 on; copy its bytes",
 );
 const KEPT_NAME: OpError =
     OpError::new(ErrorCode::Exists, "every directory has its snapshots under the name .snapshots; take another name");
@@ -66,7 +70,7 @@ impl Namespace {
         view
     }
 
-    fn view_of(&self, id: u64) -> Result<Namespace> {
+    pub(crate) fn view_of(&self, id: u64) -> Result<Namespace> {
         let at = self.snapshots.at_slot(id >> INODE_BITS).ok_or(OpError::STALE)?;
         Ok(self.view(at))
     }
@@ -250,7 +254,10 @@ impl Namespace {
         }
         let numbers = numbers_of(bytes).ok()?;
         let named = |field: usize| is_apart(numbers[field]);
+        let in_list = |field: usize| numbers[field] & !INNER == LISTING;
         match opcode {
+            Opcode::Mkdir | Opcode::Rmdir | Opcode::RemoveTree if in_list(2) => Some(OF_THE_LIST),
+            Opcode::Rename if in_list(2) || in_list(4) => Some(OF_THE_LIST),
             Opcode::CloneRange if named(4) => Some(READ_ONLY),
             Opcode::CloneRange if named(2) => Some(NOT_SHARED),
             Opcode::Link if named(2) || named(3) => Some(READ_ONLY),

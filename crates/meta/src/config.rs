@@ -87,6 +87,8 @@ pub struct MetaTimings {
     pub stage_retry: Duration,
     /// How often the leader looks whether trash is to be removed.
     pub trash_tick: Duration,
+    /// How often the leader looks whether a snapshot is due.
+    pub schedule_tick: Duration,
     /// How often the leader looks after files that writers closed and did not live to make durable.
     pub volatile_tick: Duration,
     /// How often the leader looks for open appends that nobody publishes.
@@ -134,6 +136,7 @@ impl Default for MetaTimings {
             stage_tick: Duration::from_secs(1),
             stage_retry: Duration::from_secs(2),
             trash_tick: Duration::from_secs(30),
+            schedule_tick: Duration::from_secs(5),
             volatile_tick: Duration::from_secs(1),
             append_tick: Duration::from_secs(1),
             append_silent: Duration::from_secs(5),

@@ -38,6 +38,7 @@ mod partition;
 mod places;
 mod rights;
 mod roster;
+mod schedule;
 mod seen;
 mod server;
 mod service;

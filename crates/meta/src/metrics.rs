@@ -80,6 +80,11 @@ impl MetaServer {
             ("cairn_meta_across_decided", "Operations across partitions that were decided.", &stats.across_decided),
             ("cairn_meta_across_again", "Attempts at such operations that were begun anew.", &stats.across_again),
             ("cairn_meta_across_resolved", "Locks of such operations that were left over.", &stats.across_resolved),
+            (
+                "cairn_meta_snapshot_schedule_failures",
+                "Tries to take a snapshot by schedule that failed.",
+                &stats.schedule_failures,
+            ),
             ("cairn_meta_garbage_passes", "Passes of garbage collection.", &stats.garbage_passes),
             ("cairn_meta_garbage_chunks_listed", "Chunks that passes looked at.", &stats.garbage_listed),
             ("cairn_meta_garbage_blocks", "Blocks that passes found to be garbage.", &stats.garbage_blocks),

@@ -52,6 +52,8 @@ pub struct MetaStats {
     pub(crate) across_decided: AtomicU64,
     pub(crate) across_again: AtomicU64,
     pub(crate) across_resolved: AtomicU64,
+    /// Tries to take snapshots by schedule that failed.
+    pub(crate) schedule_failures: AtomicU64,
 }
 
 impl Default for MetaStats {
@@ -90,6 +92,7 @@ impl Default for MetaStats {
             across_decided: AtomicU64::new(0),
             across_again: AtomicU64::new(0),
             across_resolved: AtomicU64::new(0),
+            schedule_failures: AtomicU64::new(0),
         }
     }
 }

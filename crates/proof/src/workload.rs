@@ -3,6 +3,7 @@
 
 mod checks;
 mod end;
+mod moments;
 mod names;
 mod records;
 mod small;
@@ -22,6 +23,7 @@ use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
 use crate::upkeep::Upkeep;
 
+use moments::Moments;
 use records::Records;
 use small::SmallFiles;
 
@@ -47,6 +49,7 @@ pub struct Workload {
     files: Vec<TestFile>,
     small: SmallFiles,
     records: Records,
+    moments: Moments,
     /// Where files are: one for each partition of the volume.
     directories: Vec<String>,
     /// Decides about moves between them.
@@ -95,6 +98,7 @@ impl Workload {
         let files = (0..FILES).map(|i| TestFile::new(path(i), layouts[0])).collect();
         let rng = SimRng::derived(seed, "workload");
         let records = Records::new(seed, &directories[0]);
+        let moments = Moments::new(seed, shape.several);
         let counts = BTreeMap::new();
         let mut workload = Self {
             cluster,
@@ -109,6 +113,7 @@ impl Workload {
             files,
             small: SmallFiles::default(),
             records,
+            moments,
             directories,
             moves: SimRng::derived(seed, "moves"),
             moved: 0,
@@ -154,6 +159,10 @@ impl Workload {
         if self.records.is_due() {
             tracing::info!(step, "a step of records");
             return self.append_records(planned);
+        }
+        if self.moments.is_due() {
+            tracing::info!(step, "a step of snapshots");
+            return self.moment(planned);
         }
         let i = self.rng.index(self.files.len());
         let kind = self.rng.index(100);

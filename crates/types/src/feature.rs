@@ -19,6 +19,7 @@
 //! | 9 | partitions: open appends (`OpenAppend`, `PublishAppend`, `CloseAppend`) |
 //! | 10 | partitions: snapshots (`CreateSnapshot`, `DeleteSnapshot`, `RenameSnapshot`, births of extents, and what they leave in the namespace) |
 //! | 12 | partitions: staged layouts (stages and times in layouts, the list of files that wait); manager: jobs that encode, settings of this level |
+//! | 13 | partitions: `CloneRange` out of snapshots, and what that leaves in records of shared blocks |
 //! | 14 | partitions: the list of open appends, several of a file at a time (`OpenAppendRequest.lane`) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it

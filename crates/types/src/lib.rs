@@ -2,6 +2,7 @@
 //!
 //! Layer 0: no I/O, no clock, no randomness. Every other crate speaks in these types.
 pub mod checksum;
+pub mod date;
 pub mod era;
 pub mod error_code;
 pub mod feature;

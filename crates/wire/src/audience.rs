@@ -160,7 +160,7 @@ impl Opcode {
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
             | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend
-            | CreateSnapshot | DeleteSnapshot | RenameSnapshot => Audience::Clients(Reach::Write),
+            | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => Audience::Clients(Reach::Write),
 
             AcceptLoss | CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig
             | ChangeMembers | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents
@@ -178,9 +178,8 @@ impl Opcode {
 
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry
-            | EndRange | TakeSessions | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit | Relay => {
-                Audience::Nobody
-            }
+            | RunSchedule | EndRange | TakeSessions | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit
+            | Relay => Audience::Nobody,
         }
     }
 }

@@ -153,6 +153,7 @@ opcodes! {
     CreateSnapshot = 0x0530, meta::CreateSnapshotRequest => meta::CreateSnapshotResponse;
     DeleteSnapshot = 0x0531, meta::DeleteSnapshotRequest => common::Empty;
     RenameSnapshot = 0x0532, meta::RenameSnapshotRequest => common::Empty;
+    SetSnapshotSchedule = 0x0533, meta::SetSnapshotScheduleRequest => common::Empty;
     ExpireSessions = 0x0580, meta::ExpireSessions => common::Empty;
     ReclaimBatch = 0x0581, meta::ReclaimBatch => common::Empty;
     FreeDone = 0x0582, meta::FreeDone => common::Empty;
@@ -176,6 +177,7 @@ opcodes! {
     NoteLimit = 0x05a2, meta::NoteLimit => common::Empty;
     SetBound = 0x05a3, meta::SetBound => common::Empty;
     AtLimit = 0x05a4, meta::AtLimit => common::Empty;
+    RunSchedule = 0x05b0, meta::RunSchedule => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -253,6 +255,7 @@ impl Opcode {
             Self::OpenAppend | Self::PublishAppend | Self::CloseAppend => 9,
             Self::Lend | Self::NoteLent | Self::NoteLimit | Self::SetBound | Self::AtLimit => 7,
             Self::CreateSnapshot | Self::DeleteSnapshot | Self::RenameSnapshot => 10,
+            Self::SetSnapshotSchedule | Self::RunSchedule => 13,
             _ => 0,
         }
     }

@@ -150,3 +150,106 @@ fn a_mount_reads_snapshots_and_leaves_them_alone() {
     assert!(fs::read(mount.path("d/file")).expect("read") == expected);
     cluster.ok(&["admin", "fsck", "default"]);
 }
+
+/// What `ls`, `stat` and reading tell of a tree, so that two can be compared.
+fn portrait(cluster: &Cluster, root: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for found in lines(cluster, &["fs", "find", root]) {
+        let path = found["path"].as_str().expect("a path");
+        let stat = &lines(cluster, &["fs", "stat", path])[0];
+        let mut about = vec![path.strip_prefix(root).unwrap_or(path).to_owned()];
+        for key in ["type", "mode", "uid", "gid", "size", "mtime_ns", "nlink", "layout", "target"] {
+            about.push(format!("{key}={}", stat[key]));
+        }
+        about.push(cluster.ok(&["fs", "xattr", "ls", path]));
+        seen.push(about.join(" "));
+    }
+    seen.sort();
+    seen
+}
+
+/// A clone would miss something of its source, take space, be seen half, or name what is freed with its snapshot.
+#[test]
+fn a_tree_is_cloned_restored_and_compared() {
+    let cluster = Cluster::start(SMALL);
+    let (dir, back) = (cluster.path("tree"), cluster.path("back"));
+    fs::create_dir_all(dir.join("sub/deep")).expect("directory");
+    let (big, small) = (noise(3_000_000, 11), noise(777, 12));
+    fs::write(dir.join("big"), &big).expect("file");
+    fs::write(dir.join("sub/small"), &small).expect("file");
+    fs::write(dir.join("sub/deep/empty"), b"").expect("file");
+    cluster.ok(&["fs", "put", dir.to_str().expect("utf-8"), "/t"]);
+    cluster.ok(&["fs", "ln", "/t/big", "/t/sub/same"]);
+    cluster.ok(&["fs", "ln", "-s", "../big", "/t/sub/link"]);
+    cluster.ok(&["fs", "chmod", "4750", "/t/sub/small"]);
+    cluster.ok(&["fs", "chmod", "2711", "/t/sub"]);
+    cluster.ok(&["fs", "xattr", "set", "/t/sub/small", "user.colour", "green"]);
+    cluster.ok(&["fs", "xattr", "set", "/t/sub", "user.shape", "round"]);
+    let before = portrait(&cluster, "/t");
+    assert!(before.iter().any(|line| line.contains("user.colour")), "{before:?}");
+    cluster.ok(&["fs", "snapshot", "create", "monday"]);
+
+    let used = chunk_use(&cluster).1;
+    cluster.ok(&["fs", "clone", "/t", "/now"]);
+    assert_eq!(portrait(&cluster, "/now"), before);
+    cluster.fails(&["fs", "clone", "/t", "/t/inside"], 2);
+    cluster.fails(&["fs", "clone", "/t/big", "/now/big"], 4);
+    assert!(cluster.fails(&["fs", "clone", "/t@friday", "/x"], 3).contains("no snapshot"));
+
+    // What changes afterwards is in no clone of the snapshot.
+    let new = cluster.path("new");
+    fs::write(&new, noise(5_000, 13)).expect("file");
+    cluster.ok(&["fs", "put", "--skip-trash", new.to_str().expect("utf-8"), "/t/sub/small"]);
+    cluster.ok(&["fs", "mv", "/t/sub/deep", "/t/moved"]);
+    cluster.ok(&["fs", "rm", "--skip-trash", "/t/big"]);
+    cluster.ok(&["fs", "chmod", "700", "/t"]);
+    cluster.ok(&["fs", "put", new.to_str().expect("utf-8"), "/t/added"]);
+    // As a builder that crashed leaves it.
+    cluster.ok(&["fs", "mkdir", "-p", "/.then.cloning/tree/junk"]);
+    cluster.ok(&["fs", "clone", "/t@monday", "/then"]);
+    assert_eq!(portrait(&cluster, "/then"), before);
+    let listed = cluster.ok(&["fs", "ls", "-a", "/"]);
+    assert!(!listed.contains("cloning"), "{listed}");
+    assert!(chunk_use(&cluster).1 < used + 1_000_000, "a clone takes space");
+
+    let diff = cluster.ok(&["fs", "snapshot", "diff", "monday", "--path", "/t"]);
+    let mut told: Vec<&str> = diff.lines().collect();
+    told.sort_unstable();
+    // The last one was cloned and lost a name: that its bytes are those of before is not looked for.
+    let expected =
+        ["+ /added", "+ /sub/small", "- /big", "- /sub/small", "A /", "C /sub/same", "R /sub/deep/ -> /moved/"];
+    assert_eq!(told, expected, "{diff}");
+    cluster.ok(&["fs", "snapshot", "create", "tuesday"]);
+    assert_eq!(cluster.ok(&["fs", "snapshot", "diff", "monday", "tuesday", "--path", "/t"]), diff);
+    assert_eq!(cluster.ok(&["fs", "snapshot", "diff", "tuesday", "--path", "/t"]), "");
+    cluster.fails(&["fs", "snapshot", "diff", "tuesday", "monday"], 2);
+
+    assert!(cluster.fails(&["fs", "rm", "-r", "--skip-trash", "/t/.snapshots/monday"], 5).contains("snapshot delete"));
+    assert!(cluster.fails(&["fs", "layout", "convert", "r2", "/t/.snapshots/monday/big"], 5).contains("snapshot"));
+
+    let said = &lines(&cluster, &["fs", "snapshot", "restore", "/t@monday"])[0];
+    let kept = said["kept_as"].as_str().expect("where what lived is").to_owned();
+    assert!(kept.starts_with("/t.before-restore-"), "{kept}");
+    assert_eq!(portrait(&cluster, "/t"), before);
+    assert!(cluster.ok(&["fs", "ls", &kept]).contains("added"), "what lived is beside it");
+    cluster.ok(&["fs", "snapshot", "restore", "/t/sub/small@tuesday", "--to", "/t/newer"]);
+    let newer = cluster.path("newer");
+    cluster.ok(&["fs", "get", "/t/newer", newer.to_str().expect("utf-8")]);
+    assert!(fs::read(&newer).expect("got") == fs::read(&new).expect("local"), "the other snapshot's file differs");
+
+    // The clones have their blocks in their own right.
+    cluster.ok(&["admin", "config", "set", "garbage_period=1s", "garbage_grace=1s"]);
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", &kept]);
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "/now"]);
+    cluster.ok(&["fs", "snapshot", "delete", "monday"]);
+    cluster.ok(&["fs", "snapshot", "delete", "tuesday"]);
+    until("the snapshots are gone", || lines(&cluster, &["fs", "snapshot", "ls"]).is_empty());
+    cluster.ok(&["admin", "fsck", "default"]);
+    for root in ["/t", "/then"] {
+        let _ = fs::remove_dir_all(&back);
+        cluster.ok(&["fs", "get", root, back.to_str().expect("utf-8")]);
+        assert!(fs::read(back.join("big")).expect("got") == big, "big differs");
+        assert!(fs::read(back.join("sub/same")).expect("got") == big, "its other name differs");
+        assert!(fs::read(back.join("sub/small")).expect("got") == small, "small differs");
+    }
+}

@@ -136,7 +136,7 @@ impl CpArgs {
 }
 
 /// A tree cannot be copied into itself, nor a file onto itself.
-fn check_not_into_itself(context: &Context, source: &Found, into: &RemotePath, name: &[u8]) -> Result<()> {
+pub(super) fn check_not_into_itself(context: &Context, source: &Found, into: &RemotePath, name: &[u8]) -> Result<()> {
     if !context.same_volume(&source.at, into)? {
         return Ok(());
     }

@@ -1,4 +1,9 @@
-//! `cairn fs snapshot create|ls|rename|delete`: moments of a volume that stay readable, as `DIRECTORY/.snapshots/NAME`.
+//! `cairn fs snapshot create|ls|rename|delete|restore|diff`: moments of a volume that stay readable, as `DIRECTORY/.snapshots/NAME`.
+mod diff;
+mod restore;
+mod schedule;
+mod tree_diff;
+
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -50,6 +55,12 @@ enum Action {
         #[arg(default_value = "/")]
         path: OsString,
     },
+    /// Bring back a file or tree as it was
+    Restore(restore::RestoreArgs),
+    /// Show what changed since a snapshot, or between two
+    Diff(diff::DiffArgs),
+    /// Snapshots that the cluster takes by itself
+    Schedule(schedule::ScheduleArgs),
     /// Delete a snapshot; what it holds is freed behind
     Delete {
         /// What it is called
@@ -75,6 +86,9 @@ impl SnapshotArgs {
                 Ok(())
             }
             Action::Ls { path, human } => list(context, &path, human).await,
+            Action::Schedule(args) => args.run(context).await,
+            Action::Restore(args) => args.run(context).await,
+            Action::Diff(args) => args.run(context).await,
             Action::Rename { name, new_name, path } => {
                 let (at, volume) = volume(context, &path).await?;
                 let renamed = volume.rename_snapshot(name.as_bytes(), new_name.as_bytes()).await;

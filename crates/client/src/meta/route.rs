@@ -49,7 +49,7 @@ addressed! {
     MkdirRequest CreateRequest SymlinkRequest CreateUnnamedRequest LinkRequest UnlinkRequest RmdirRequest RemoveTreeRequest
     RenameRequest SetattrRequest SetXattrRequest RemoveXattrRequest PublishRequest PublishAttributesRequest PunchRequest
     OverwriteLeaseRequest CloneRangeRequest SetLockRequest SetQuotaRequest HoldRequest ReleaseRequest DiscardRequest
-    NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest
+    NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest SetSnapshotScheduleRequest
 }
 
 impl MetaCaller {

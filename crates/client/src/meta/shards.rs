@@ -65,7 +65,7 @@ in_one_directory! {
 by_inode! {
     CreateUnnamedRequest SetattrRequest SetXattrRequest RemoveXattrRequest PublishRequest PublishAttributesRequest PunchRequest
     OverwriteLeaseRequest CloneRangeRequest SetLockRequest SetQuotaRequest HoldRequest ReleaseRequest DiscardRequest
-    NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest
+    NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest SetSnapshotScheduleRequest
 }
 
 impl Places for RenameRequest {

@@ -3,13 +3,16 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x10 |
-//! | 1 | varints | number of blocks, references |
+//! | 0 | 1 | 0x10; 0x11 if snapshots keep them too |
+//! | 1 | varints | number of blocks, references; by how many records snapshots keep them (0x11 only, not 0) |
+//!
+//! 0x11 is of feature level 13.
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
 use cairn_types::CHUNK_BLOCKS_MAX;
 
 const TAG: u8 = 0x10;
+const TAG_KEPT: u8 = 0x11;
 
 /// Blocks in the members' files of a chunk, all with as many references.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +24,9 @@ pub struct ShareRecord {
     pub blocks: u64,
     /// Places of files (an inode, and how far file and chunk offset are apart) at which they are named.
     pub references: u64,
+    /// Records of what snapshots keep that have them. Counted only of blocks that were cloned out of a snapshot when no file had them; of
+    /// all others 0.
+    pub kept: u64,
 }
 
 impl ShareRecord {
@@ -31,9 +37,12 @@ impl ShareRecord {
 
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(TAG);
+        out.push(if self.kept > 0 { TAG_KEPT } else { TAG });
         put_varint(out, self.blocks);
         put_varint(out, self.references);
+        if self.kept > 0 {
+            put_varint(out, self.kept);
+        }
     }
 
     /// Reads a value under its key; `None` if no version wrote it.
@@ -41,10 +50,15 @@ impl ShareRecord {
         let mut cursor = Cursor::new(value);
         let tag = cursor.byte()?;
         let (blocks, references) = (cursor.varint()?, cursor.varint()?);
+        let kept = match tag {
+            TAG => 0,
+            TAG_KEPT => cursor.varint().filter(|kept| *kept > 0)?,
+            _ => return None,
+        };
         cursor.end()?;
         let first_block = u64::from(first_block);
         let fits = first_block.checked_add(blocks).is_some_and(|end| end <= CHUNK_BLOCKS_MAX as u64);
-        let record = ShareRecord { pg, index, first_block, blocks, references };
-        (tag == TAG && blocks > 0 && references > 0 && fits).then_some(record)
+        let record = ShareRecord { pg, index, first_block, blocks, references, kept };
+        (blocks > 0 && (references > 0 || kept > 0) && fits).then_some(record)
     }
 }

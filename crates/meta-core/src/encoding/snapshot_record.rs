@@ -4,8 +4,9 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | 0x10; 0x11 while it is being deleted |
+//! | 0 | 1 | 0x10; 0x11 while it is being deleted; 0x12 and 0x13 the same of one that a schedule took (feature level 13) |
 //! | 1 | varints | slot (1 to 32766), when it was taken (nanoseconds since 1970), the inode that was the next to be made |
+//! | | varint | of 0x12 and 0x13: the rule (1 hourly, 2 daily, 3 weekly, 4 monthly) |
 //! | | rest | name |
 //!
 //! All of them:
@@ -17,10 +18,13 @@
 use super::varint::Cursor;
 use crate::inode_table::check_entry_name;
 use crate::message::writer::put_varint;
+use crate::schedule::Period;
 use crate::snapshots::SLOT_MAX;
 
 const TAG: u8 = 0x10;
 const DELETING: u8 = 0x11;
+const SCHEDULED: u8 = 0x12;
+const SCHEDULED_DELETING: u8 = 0x13;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,16 +33,26 @@ pub struct SnapshotRecord {
     pub created_ns: u64,
     pub inode_next: u64,
     pub deleting: bool,
+    /// The rule of the schedule that took it, which may remove it; 0: somebody took it, or gave it another name.
+    pub rule: u8,
     pub name: Vec<u8>,
 }
 
 impl SnapshotRecord {
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(if self.deleting { DELETING } else { TAG });
+        out.push(match (self.rule, self.deleting) {
+            (0, false) => TAG,
+            (0, true) => DELETING,
+            (_, false) => SCHEDULED,
+            (_, true) => SCHEDULED_DELETING,
+        });
         put_varint(out, u64::from(self.slot));
         put_varint(out, self.created_ns);
         put_varint(out, self.inode_next);
+        if self.rule != 0 {
+            put_varint(out, u64::from(self.rule));
+        }
         out.extend_from_slice(&self.name);
     }
 
@@ -48,15 +62,15 @@ impl SnapshotRecord {
         let tag = cursor.byte()?;
         let slot = u16::try_from(cursor.varint()?).ok().filter(|slot| (1..=SLOT_MAX).contains(slot))?;
         let (created_ns, inode_next) = (cursor.varint()?, cursor.varint()?);
+        let rule = match tag {
+            TAG | DELETING => 0,
+            SCHEDULED | SCHEDULED_DELETING => Period::from_code(cursor.varint()?)? as u8,
+            _ => return None,
+        };
         let name = cursor.rest().to_vec();
         check_entry_name(&name).ok()?;
-        matches!(tag, TAG | DELETING).then_some(SnapshotRecord {
-            slot,
-            created_ns,
-            inode_next,
-            deleting: tag == DELETING,
-            name,
-        })
+        let deleting = matches!(tag, DELETING | SCHEDULED_DELETING);
+        Some(SnapshotRecord { slot, created_ns, inode_next, deleting, rule, name })
     }
 }
 

@@ -135,7 +135,8 @@ fn golden_bytes() {
     assert_eq!(KeptRecord::decode(&value), Some(kept));
     assert_eq!(KeptRecord::decode(&value[..7]), None);
     value.clear();
-    let snapshot = SnapshotRecord { slot: 300, created_ns: 1, inode_next: 9, deleting: true, name: b"mon".to_vec() };
+    let snapshot =
+        SnapshotRecord { slot: 300, created_ns: 1, inode_next: 9, deleting: true, rule: 0, name: b"mon".to_vec() };
     snapshot.encode(&mut value);
     assert_eq!(value, [0x11, 0xac, 0x02, 1, 9, b'm', b'o', b'n']);
     assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
@@ -149,8 +150,14 @@ fn golden_bytes() {
     value.push(0);
     assert_eq!(SnapshotState::decode(&value), None);
     value.clear();
-    ShareRecord { pg: 1, index: 2, first_block: 3, blocks: 130, references: 300 }.encode(&mut value);
+    ShareRecord { pg: 1, index: 2, first_block: 3, blocks: 130, references: 300, kept: 0 }.encode(&mut value);
     assert_eq!(value, [0x10, 0x82, 0x01, 0xac, 0x02]);
+    value.clear();
+    let share = ShareRecord { pg: 1, index: 2, first_block: 3, blocks: 130, references: 0, kept: 2 };
+    share.encode(&mut value);
+    assert_eq!(value, [0x11, 0x82, 0x01, 0, 2]);
+    assert_eq!(ShareRecord::decode((1, 2, 3), &value), Some(share));
+    assert_eq!(ShareRecord::decode((1, 2, 3), &[0x11, 1, 1, 0]), None);
     value.clear();
     value.clear();
     FreeRecord { id: 1, pg: 300, index: 5, first_block: 2, blocks: 130 }.encode(&mut value);

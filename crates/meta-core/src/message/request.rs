@@ -240,6 +240,9 @@ requests! {
     ReclaimEntry<'a> { directory: u64 = 1, name: bytes = 2 }
     AddShard { directory: u64 = 1, index: u32 = 2, count: u32 = 3, partition: u32 = 4 }
     ExpireTrash { up_to_ns: u64 = 1 }
+    SetSnapshotSchedule<'a> { rules: messages = 2 }
+    SnapshotRule { period: u32 = 1, keep: u32 = 2 }
+    RunSchedule { up_to_ns: u64 = 1 }
     SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }
     FreeDone<'a> { free_ids: numbers = 1 }

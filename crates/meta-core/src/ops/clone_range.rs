@@ -17,22 +17,26 @@ use crate::namespace::{Context, Namespace};
 use crate::permission::{EXEC, READ, check_owner, killed_privileges, mode_after_write};
 use crate::shares::places;
 use crate::stripe_set::set_of;
+use crate::view::is_apart;
 use cairn_types::{BLOCK_SIZE, ErrorCode, Layout};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// What is shared of the source.
-struct Part {
+pub(super) struct Part {
     /// End in the source.
-    end: u64,
+    pub end: u64,
     /// Cut to the range.
-    extents: Vec<Extent>,
+    pub extents: Vec<Extent>,
 }
 
 impl Namespace {
     pub(crate) fn clone_range(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::CloneRange::decode(bytes)?;
         check_range(&request)?;
+        if self.has_views() && is_apart(request.source) {
+            return self.clone_then(context, &request, out);
+        }
         let source = self.clone_source(&request, context)?;
         let mut inode = self.writable_file(request.inode, context)?;
         if request.if_data_version != 0 && request.if_data_version != inode.data_version {
@@ -76,7 +80,7 @@ impl Namespace {
     }
 
     /// The source, if the caller may read it and nobody may be changing its blocks.
-    fn clone_source(&mut self, request: &request::CloneRange, context: &Context<'_>) -> Result<Inode> {
+    pub(super) fn clone_source(&mut self, request: &request::CloneRange, context: &Context<'_>) -> Result<Inode> {
         let source = self.live_inode(request.source).map_err(|error| self.apart(error, request.inode))?;
         if source.is_dir() {
             return Err(OpError::IS_DIRECTORY);
@@ -132,7 +136,7 @@ impl Namespace {
 
     /// Whether no other place of the file names the blocks at the ends of an extent that it has in part only. False when
     /// that would take too long to find out.
-    fn is_alone(&self, inode: u64, extent: &Extent, proofs: &mut usize) -> Result<bool> {
+    pub(super) fn is_alone(&self, inode: u64, extent: &Extent, proofs: &mut usize) -> Result<bool> {
         let granule = extent.granule();
         let whole = extent.chunk_offset.is_multiple_of(granule) && extent.chunk_end().is_multiple_of(granule);
         if whole || extent.shared {
@@ -155,7 +159,13 @@ impl Namespace {
         Ok(alone && scanned <= SHARED_BLOCK_SCAN_MAX)
     }
 
-    fn check_growth(&self, request: &request::CloneRange, inode: &Inode, part: &Part, to: u64) -> Result<()> {
+    pub(super) fn check_growth(
+        &self,
+        request: &request::CloneRange,
+        inode: &Inode,
+        part: &Part,
+        to: u64,
+    ) -> Result<()> {
         if !self.has_quota(inode.quota) {
             return Ok(());
         }
@@ -169,7 +179,7 @@ impl Namespace {
     }
 
     /// Marks what is shared of the source, by whole blocks; false if all of it was already.
-    fn mark_source(&mut self, id: u64, part: &Part) -> Result<bool> {
+    pub(super) fn mark_source(&mut self, id: u64, part: &Part) -> Result<bool> {
         let shared = places(part.extents.iter().filter(|extent| !extent.shared));
         let Some(from) = shared.iter().map(|place| place.file_range().0).min() else { return Ok(false) };
         let to = shared.iter().map(|place| place.file_range().1).max().unwrap_or(from);
@@ -209,7 +219,7 @@ impl Namespace {
     }
 
     /// Puts the shared extents, and the holes between them, in place of what the target has in its range.
-    fn put_clone(
+    pub(super) fn put_clone(
         &mut self,
         request: &request::CloneRange,
         inode: &mut Inode,

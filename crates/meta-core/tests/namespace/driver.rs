@@ -336,6 +336,15 @@ impl Driver {
     pub fn set_deferral(&mut self, on: bool) {
         self.done(Opcode::SetDeferral, &SetDeferral { on }).expect("an internal entry");
     }
+    pub fn set_schedule(&mut self, rules: &[SnapshotRule]) -> Answer<()> {
+        let header = self.next();
+        self.done(Opcode::SetSnapshotSchedule, &SetSnapshotScheduleRequest { header, rules: rules.to_vec() })
+    }
+
+    pub fn run_schedule(&mut self, up_to_ns: u64) -> Answer<()> {
+        self.done(Opcode::RunSchedule, &RunSchedule { up_to_ns })
+    }
+
     pub fn set_feature_level(&mut self, level: u32) {
         self.done(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).expect("an internal entry");
     }

@@ -1,6 +1,7 @@
 //! Snapshots: what is refused, what waits, and what is read at them. Random histories are in `against_model` and `clones`.
 use crate::driver::*;
 use cairn_meta_core::{LAPSED_NS, NamedScan, Suspects};
+use cairn_types::EXTENT_SHARED;
 use cairn_types::ErrorCode as E;
 use cairn_wire::meta::*;
 
@@ -166,7 +167,7 @@ fn nothing_at_a_snapshot_is_changed() {
     assert_eq!(d.open_at(listing, "a", 4).unwrap().attributes.unwrap().inode, root);
     let target = d.create(ROOT, "copy", 0o644).unwrap().inode;
     let request = CloneRangeRequest { source: then, inode: target, length: BLOCK, ..Default::default() };
-    assert_eq!(d.clone_range(request), Err(E::InvalidArgument), "clients copy the bytes instead");
+    assert_eq!(d.clone_range(request), Err(E::InvalidArgument), "before level 13 clients copy the bytes instead");
     assert_eq!(d.extents(then).unwrap(), [extent(0, 4 * BLOCK, 1, 0)]);
     d.check();
 }
@@ -287,4 +288,160 @@ fn a_volume_with_snapshots_stays_one_partition() {
     assert_eq!(end(&mut d), Ok(()));
     assert_eq!(d.create_snapshot("b"), Err(E::NotSupported));
     assert_eq!(at(&d, ".snapshots"), Err(E::NotFound));
+}
+
+/// A file brought back from a snapshot would name blocks that are freed with the snapshot, or by somebody else's deletion; or what nobody
+/// names would never be freed.
+#[test]
+fn a_clone_out_of_a_snapshot_has_blocks_of_its_own_right() {
+    let mut d = driver();
+    d.set_feature_level(13);
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.publish(file, &[extent(0, 4 * BLOCK, 1, 0)]).unwrap();
+    let other = d.create(ROOT, "other", 0o644).unwrap().inode;
+    let clone = |source, inode, length| CloneRangeRequest { source, inode, length, ..Default::default() };
+    assert_eq!(
+        d.clone_range(clone(file, other, BLOCK)).unwrap().length,
+        BLOCK,
+        "the first block is shared from now on"
+    );
+    take(&mut d, "a");
+    // Of the four blocks the third is gone, the last two are the file's alone.
+    d.publish(file, &[extent(BLOCK, BLOCK, 2, 0)]).unwrap();
+    let then = at(&d, ".snapshots/a/f").unwrap().inode;
+    let back = d.create(ROOT, "back", 0o644).unwrap().inode;
+    let version = d.getattr(file).unwrap().data_version;
+    assert_eq!(d.clone_range(clone(then, back, 4 * BLOCK)).unwrap().length, 4 * BLOCK);
+    assert!(d.getattr(file).unwrap().data_version > version, "whoever knew its extents asks again: they are shared");
+    let shared = |from, to| cairn_wire::common::Extent { flags: EXTENT_SHARED, ..extent(from, to - from, 1, from) };
+    assert_eq!(crate::translate::joined(&d.extents(back).unwrap()), crate::translate::joined(&[shared(0, 4 * BLOCK)]));
+    d.check();
+    assert_eq!(d.frees(), [], "nothing is freed by that");
+    d.delete_snapshot("a").unwrap();
+    reclaim_all(&mut d);
+    assert_eq!(d.frees(), [], "the clone has all that the snapshot had");
+    d.unlink(ROOT, "f").unwrap();
+    d.unlink(ROOT, "other").unwrap();
+    reclaim_all(&mut d);
+    assert_eq!(d.frees(), [(2, 0, 1)]);
+    d.unlink(ROOT, "back").unwrap();
+    reclaim_all(&mut d);
+    assert_eq!(d.frees().iter().map(|(_, _, blocks)| blocks).sum::<u64>(), 5, "all is freed, once");
+    d.check();
+}
+
+/// What was brought back into the file that it comes from would be freed with what it replaces; a second snapshot would lose what only
+/// the clone had.
+#[test]
+fn lives_of_a_block_end_on_their_own() {
+    let mut d = driver();
+    d.set_feature_level(13);
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.publish(file, &[extent(0, 2 * BLOCK, 1, 0)]).unwrap();
+    take(&mut d, "a");
+    let then = at(&d, ".snapshots/a/f").unwrap().inode;
+    let clone = |source, inode| CloneRangeRequest { source, inode, length: 2 * BLOCK, ..Default::default() };
+    // Onto itself, before anything changed and after.
+    assert_eq!(d.clone_range(clone(then, file)).unwrap().length, 2 * BLOCK);
+    d.check();
+    d.unlink(ROOT, "f").unwrap();
+    reclaim_all(&mut d);
+    for _ in 0..2 {
+        let brief = d.create(ROOT, "brief", 0o644).unwrap().inode;
+        assert_eq!(d.clone_range(clone(then, brief)).unwrap().length, 2 * BLOCK);
+        d.unlink(ROOT, "brief").unwrap();
+        reclaim_all(&mut d);
+        assert_eq!(d.frees(), [], "the snapshot still has it");
+        assert_eq!(d.namespace.snapshots()[0].kept_blocks, 2, "once");
+    }
+    let back = d.create(ROOT, "back", 0o644).unwrap().inode;
+    assert_eq!(d.clone_range(clone(then, back)).unwrap().length, 2 * BLOCK);
+    take(&mut d, "b");
+    d.unlink(ROOT, "back").unwrap();
+    reclaim_all(&mut d);
+    d.namespace = d.restored();
+    d.check();
+    let held: Vec<u64> = d.namespace.snapshots().iter().map(|info| info.kept_blocks).collect();
+    assert_eq!(held, [2, 2], "each life has a record of its own");
+    d.delete_snapshot("a").unwrap();
+    reclaim_all(&mut d);
+    assert_eq!(d.frees(), [], "the second snapshot has it");
+    assert_eq!(d.extents(at(&d, ".snapshots/b/back").unwrap().inode).unwrap().len(), 1);
+    d.delete_snapshot("b").unwrap();
+    reclaim_all(&mut d);
+    assert_eq!(d.frees().iter().map(|(_, _, blocks)| blocks).sum::<u64>(), 2);
+    d.check();
+}
+
+/// Snapshots would be taken twice or not at all, or somebody's own be removed.
+#[test]
+fn a_schedule_takes_and_removes_its_own() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let mut d = driver();
+    let rule = |period, keep| SnapshotRule { period, keep };
+    assert_eq!(driver().set_schedule(&[rule(1, 2)]), Err(E::UnknownOperation), "not all members understand it");
+    d.set_feature_level(13);
+    // A day begins.
+    d.now = 1_728_000 * 1_000_000_000;
+    for wrong in [vec![rule(1, 0)], vec![rule(9, 1)], vec![rule(1, 1), rule(1, 2)], vec![rule(1, 901)]] {
+        assert_eq!(d.set_schedule(&wrong), Err(E::InvalidArgument), "{wrong:?}");
+    }
+    d.who = user(1000, 1000, &[]);
+    assert_eq!(d.set_schedule(&[rule(1, 2)]), Err(E::NotPermitted));
+    d.who = user(0, 0, &[]);
+    d.set_schedule(&[rule(2, 1), rule(1, 2)]).unwrap();
+    take(&mut d, "hourly-own");
+    let names = |d: &Driver| -> Vec<String> {
+        let there = d.namespace.snapshots().into_iter().filter(|info| !info.deleting);
+        there.map(|info| String::from_utf8(info.name).unwrap()).collect()
+    };
+    assert!(!d.namespace.is_schedule_due(d.now), "it begins with the next period");
+    for hour in 1..=4 {
+        d.now += HOUR;
+        assert!(d.namespace.is_schedule_due(d.now));
+        d.run_schedule(d.now - HOUR).unwrap();
+        assert_eq!(names(&d).len(), 1 + (hour - 1).min(2), "by a time that a majority has not reached");
+        d.run_schedule(d.now).unwrap();
+        d.run_schedule(d.now).unwrap();
+        d.namespace = d.restored();
+        assert!(!d.namespace.is_schedule_due(d.now));
+        assert_eq!(names(&d).len(), 1 + hour.min(2), "{:?}", names(&d));
+        d.check();
+    }
+    assert!(names(&d).contains(&"hourly-own".into()));
+    // One that got a name is somebody's own.
+    let oldest = names(&d)[1].clone();
+    d.rename_snapshot(&oldest, "kept").unwrap();
+    // What is overwritten in place is waited for, not passed over.
+    for _ in 0..20 {
+        d.now += HOUR;
+        d.run_schedule(d.now).unwrap();
+    }
+    let daily = names(&d).into_iter().filter(|name| name.starts_with("daily-")).count();
+    assert_eq!((names(&d).len(), daily), (5, 1), "{:?}", names(&d));
+    d.set_schedule(&[]).unwrap();
+    d.now += 100 * HOUR;
+    assert!(!d.namespace.is_schedule_due(d.now));
+    assert_eq!(names(&d).len(), 5, "they stay");
+    d.check();
+}
+
+/// A file that is overwritten in place at the full hour would cost the snapshot of that hour.
+#[test]
+fn a_schedule_waits_for_leases() {
+    let mut d = driver();
+    d.set_feature_level(13);
+    d.set_schedule(&[SnapshotRule { period: 1, keep: 2 }]).unwrap();
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    d.publish(file, &[extent(0, 4 * BLOCK, 1, 0)]).unwrap();
+    d.hold(file, true).unwrap();
+    let (number, _) = d.take_lease(file).unwrap();
+    d.now += 3_600_000_000_000;
+    d.run_schedule(d.now).unwrap();
+    assert!(d.namespace.snapshots().is_empty() && d.namespace.is_schedule_due(d.now));
+    assert_eq!(d.namespace.take_wanted_leases(), [(1, file)], "who is told");
+    d.give_lease(file, number, true, 0).unwrap();
+    d.run_schedule(d.now).unwrap();
+    assert_eq!(d.namespace.snapshots().len(), 1);
+    d.check();
 }

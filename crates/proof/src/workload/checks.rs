@@ -191,6 +191,7 @@ impl Workload {
             *self.counts.entry("rows verified").or_default() += rows as u64;
         }
         self.check_small()?;
+        self.end_moments()?;
         self.check_volume()?;
         self.upkeep.remove_lost()?;
         self.end_client()?;

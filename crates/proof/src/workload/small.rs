@@ -28,6 +28,13 @@ impl SmallFiles {
     }
 }
 
+impl SmallFiles {
+    /// Path and contents of each.
+    pub(super) fn contents(&self, directories: &[String]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.files.iter().map(|(number, (_, bytes))| (path(directories, *number), bytes.clone())).collect()
+    }
+}
+
 fn path(directories: &[String], number: usize) -> Vec<u8> {
     format!("{}/small{number}", directories[number % directories.len()]).into_bytes()
 }

@@ -65,6 +65,14 @@ impl ConvertArgs {
         let layout = super::parse_layout(&self.layout)?;
         let report = context.report("converting", None);
         for found in expand_all(context, &self.paths, true, &report).await {
+            if crate::at_snapshot::is_inside(&found.at, &found.attributes) {
+                let text = format!(
+                    "{}: a snapshot cannot be changed; convert what is there now, and delete the snapshot to get the space of the old layout back",
+                    found.at
+                );
+                report.fail(&CliError::refused(Exit::Permission, text));
+                continue;
+            }
             if let Err(error) = start(context, &found, layout, self.background, &report).await {
                 report.fail(&error);
             }

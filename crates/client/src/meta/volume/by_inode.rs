@@ -80,6 +80,17 @@ impl Volume {
         let request = MkdirRequest { mode, partition, ..Default::default() };
         self.make_directory(parent, name, shown_as, request).await
     }
+    /// The same with a layout (0: that of its parent) and in a partition (0: the leader of the parent's chooses).
+    pub async fn mkdir_like(
+        &self,
+        parent: u64,
+        name: &[u8],
+        shown_as: &[u8],
+        (mode, layout, partition): (u32, u64, u32),
+    ) -> Result<Attributes> {
+        self.make_directory(parent, name, shown_as, MkdirRequest { mode, layout, partition, ..Default::default() })
+            .await
+    }
     pub(super) async fn make_directory(
         &self,
         parent: u64,

@@ -6,7 +6,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
     CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListSnapshotsRequest, ListSnapshotsResponse,
-    RenameSnapshotRequest, Snapshot,
+    RenameSnapshotRequest, SetSnapshotScheduleRequest, Snapshot, SnapshotRule,
 };
 use std::time::Duration;
 
@@ -57,5 +57,20 @@ impl Volume {
         let answer: ListSnapshotsResponse =
             self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
         Ok(answer.snapshots)
+    }
+
+    /// The rules by which snapshots are taken by themselves, by period; none without a schedule.
+    pub async fn snapshot_schedule(&self) -> Result<Vec<SnapshotRule>> {
+        let request = |header| ListSnapshotsRequest { header: Some(header) };
+        let what = format!("schedule of volume {:?}", self.name());
+        let answer: ListSnapshotsResponse =
+            self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
+        Ok(answer.schedule)
+    }
+
+    /// Replaces them.
+    pub async fn set_snapshot_schedule(&self, rules: Vec<SnapshotRule>) -> Result<()> {
+        let make = |header| SetSnapshotScheduleRequest { header: Some(header), rules };
+        self.mutate::<Empty, _>(b"the schedule", InodeId::ROOT.0, Opcode::SetSnapshotSchedule, make).await.map(|_| ())
     }
 }

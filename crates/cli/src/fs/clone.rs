@@ -1,0 +1,96 @@
+//! `cairn fs clone`: a writable copy of a file or a tree that shares its data with its source, as it is now or was at a snapshot.
+use crate::at_snapshot::{AtSnapshot, find_at};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::fs::cp::check_not_into_itself;
+use crate::fs::store_flags::end;
+use crate::remote::{NamedFor, Target, remote_target};
+use crate::report::Report;
+use crate::transfer::clone_tree::CloneTree;
+use crate::transfer::hidden::Hidden;
+use cairn_client::RemotePath;
+use clap::Args;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+#[derive(Args, Debug)]
+#[command(after_help = "PATH@SNAPSHOT is PATH as it was when that snapshot was taken.")]
+pub struct CloneArgs {
+    /// A file or directory, or what it was: PATH or PATH@SNAPSHOT
+    #[arg(value_name = "SOURCE")]
+    source: OsString,
+    /// Where the clone goes: a directory that is there, or its new path
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+}
+
+impl CloneArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let started = Instant::now();
+        let source = find_at(context, &self.source, false).await?;
+        let to = match remote_target(context, &self.target, 1).await? {
+            Target::Into(directory) => directory.join(own_name(&source)?),
+            Target::As(to) => to,
+        };
+        let report = Arc::new(context.report("cloning", None));
+        let hidden = build(context, &source, &to, true, &report).await?;
+        hidden.show(context).await?;
+        end(context, &report, "cloned", started)
+    }
+}
+
+/// The name under which something goes into a directory.
+pub fn own_name(source: &AtSnapshot) -> Result<&[u8]> {
+    match source.path.name() {
+        b"" => {
+            let text = format!("{}: the root of a volume has no name; give the clone one", source.path);
+            Err(CliError::usage(text))
+        }
+        name => Ok(name),
+    }
+}
+
+/// Builds a clone for a path, in a hidden place beside it. `new`: nothing may be there yet.
+pub async fn build(
+    context: &Context,
+    source: &AtSnapshot,
+    to: &RemotePath,
+    new: bool,
+    report: &Arc<Report>,
+) -> Result<Arc<Hidden>> {
+    if !context.same_volume(&source.found.at, to)? {
+        let text = format!(
+            "{} and {to} are in different volumes, which share no data; copy with cairn fs cp -r",
+            source.found.at
+        );
+        return Err(CliError::refused(Exit::Usage, text));
+    }
+    if source.snapshot.is_none() {
+        check_not_into_itself(context, &source.found, &to.parent(), to.name())?;
+    }
+    let volume = &source.found.volume;
+    let there = volume.try_stat(&to.path, false).await.map_err(|error| error.named_for(to))?;
+    if new && there.is_some() {
+        return Err(CliError::refused(Exit::Exists, format!("{to}: it is there already; choose another name")));
+    }
+    let hidden = Arc::new(Hidden::make(context, volume, to.clone()).await?);
+    let tree = Arc::new(CloneTree::new(hidden.clone(), source.found.at.clone(), report).await?);
+    let built = tree.clone().build(source.found.attributes).await;
+    let (files, bytes) = (tree.copied.0.load(Ordering::Relaxed), tree.copied.1.load(Ordering::Relaxed));
+    if let Err(error) = built {
+        hidden.remove(context).await;
+        return Err(error);
+    }
+    if files > 0 && !context.args.quiet && !context.out.is_json() {
+        let (files, size) = (
+            if files == 1 { "1 file was".to_owned() } else { format!("{files} files were") },
+            crate::human::bytes(bytes),
+        );
+        let why = "striped files (erasure codes), files of another meta partition, and files that are being written share no bytes";
+        report.warn(&format!("{files} copied in full ({size}): {why}"));
+    }
+    Ok(hidden)
+}

@@ -1,0 +1,109 @@
+//! `cairn fs snapshot diff`: what a snapshot and a later one, or what is there now, do not have in common: names that came, went and moved,
+//! files with other contents, and other attributes.
+use super::tree_diff::{Change, Side, TreeDiff};
+use crate::at_snapshot::{below, check_inside};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::output::{printable, put_name};
+use crate::remote::NamedFor;
+use cairn_client::{RemotePath, Volume};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "+ came, - went, R moved, C other contents, A other attributes. Directories end with a slash.\n\
+    What is only moved along with its directory is not shown."
+)]
+pub struct DiffArgs {
+    /// A snapshot
+    #[arg(value_name = "OLD")]
+    old: OsString,
+    /// A later one; without it what is there now
+    #[arg(value_name = "NEW")]
+    new: Option<OsString>,
+    /// Only what is below this directory
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    path: OsString,
+}
+
+impl DiffArgs {
+    pub async fn run(self, context: &Context) -> Result<()> {
+        let at = context.remote(&self.path)?;
+        let volume = context.volume(&at).await?;
+        let old = side(&volume, &at, Some(self.old.as_bytes())).await?;
+        let new = side(&volume, &at, self.new.as_ref().map(|name| name.as_bytes())).await?;
+        if old.taken >= new.taken {
+            return Err(CliError::usage("the first snapshot has to be the older one"));
+        }
+        let report = context.walk_report();
+        let mut diff = TreeDiff::new(&volume, old, new);
+        let mut counts = [0u64; 5];
+        while let Some(change) = diff.next().await? {
+            counts[change.kind as usize] += 1;
+            report.progress().looked();
+            show(context, &change)?;
+        }
+        report.progress().finish();
+        let (directories, entries) = diff.looked_at();
+        let [created, removed, renamed, contents, attributes] = counts;
+        if context.out.is_json() {
+            let summary = json!({"created": created, "removed": removed, "renamed": renamed, "contents": contents,
+                "attributes": attributes, "directories_read": directories, "entries_read": entries});
+            return context.out.json(&json!({ "summary": summary }));
+        }
+        if !context.args.quiet {
+            let text = format!(
+                "{created} came, {removed} went, {renamed} moved, {contents} with other contents, {attributes} with other attributes; \
+                 {directories} directories with {entries} entries were read"
+            );
+            report.warn(&text);
+        }
+        Ok(())
+    }
+}
+
+/// One of the two that are compared.
+async fn side(volume: &Volume, at: &RemotePath, name: Option<&[u8]>) -> Result<Side> {
+    let Some(name) = name else {
+        let root = volume.stat(&at.path, true).await.map_err(|error| error.named_for(at))?;
+        return Ok(Side { root, taken: u64::MAX, time_ns: u64::MAX });
+    };
+    let snapshots = volume.snapshots().await.map_err(|error| error.named_for(at))?;
+    let Some(snapshot) = snapshots.into_iter().find(|one| !one.deleting && one.name == name) else {
+        let name = String::from_utf8_lossy(name);
+        let text = format!(
+            "the volume {} has no snapshot {name:?}; cairn fs snapshot ls {}:/ shows which it has",
+            at.volume, at.volume
+        );
+        return Err(CliError::refused(Exit::NotFound, text));
+    };
+    let then = below(at, name);
+    let root = volume.stat(&then.path, true).await.map_err(|error| error.named_for(&then))?;
+    check_inside(&then, &root)?;
+    Ok(Side { root, taken: snapshot.number, time_ns: snapshot.created_ns })
+}
+
+fn show(context: &Context, change: &Change) -> Result<()> {
+    if context.out.is_json() {
+        let mut object = Map::new();
+        object.insert("change".into(), json!(change.kind.name()));
+        put_name(&mut object, "path", &change.path);
+        if let Some(from) = &change.from {
+            put_name(&mut object, "from", from);
+        }
+        object.insert("directory".into(), json!(change.is_directory));
+        return context.out.json(&Value::Object(object));
+    }
+    let shown = |path: &[u8]| {
+        printable(&String::from_utf8_lossy(path), false) + if change.is_directory && path != b"/" { "/" } else { "" }
+    };
+    let line = match &change.from {
+        Some(from) => format!("{} {} -> {}", change.kind.letter(), shown(from), shown(&change.path)),
+        None => format!("{} {}", change.kind.letter(), shown(&change.path)),
+    };
+    context.out.line(&line)
+}

@@ -1,0 +1,354 @@
+//! [`TreeDiff`]: two states of a tree side by side, directory by directory in the order of names.
+//!
+//! An inode has the same number in both (its lower 48 bits), so a name that came and one that went are one move if their inode is one; the
+//! directories of a moved tree are compared with what they were. A directory that was not changed has the same names in both: it is read once,
+//! and of its entries the former attributes are asked for only where the time of the last change is later than the older state.
+//!
+//! Bounds: a page of both directories between the start and where it is, and [`MOVES_MAX`] names of which the other half was not seen yet;
+//! beyond that they are told as gone and come.
+use crate::error::Result;
+use crate::mode::is_directory;
+use cairn_client::Volume;
+use cairn_types::ErrorCode;
+use cairn_wire::meta::{Attributes, DirEntry};
+use std::collections::{BTreeMap, VecDeque};
+
+const INODE_BITS: u32 = 48;
+const INNER: u64 = (1 << INODE_BITS) - 1;
+/// Names whose other half is looked for.
+const MOVES_MAX: usize = 100_000;
+
+/// A state of the tree.
+#[derive(Clone, Copy)]
+pub struct Side {
+    pub root: Attributes,
+    /// When it was taken, by the clock of the partition.
+    pub time_ns: u64,
+    /// States are in the order of these.
+    pub taken: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeKind {
+    Created,
+    Removed,
+    Renamed,
+    Contents,
+    Attributes,
+}
+
+impl ChangeKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Removed => "removed",
+            Self::Renamed => "renamed",
+            Self::Contents => "contents",
+            Self::Attributes => "attributes",
+        }
+    }
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Created => '+',
+            Self::Removed => '-',
+            Self::Renamed => 'R',
+            Self::Contents => 'C',
+            Self::Attributes => 'A',
+        }
+    }
+}
+
+/// A difference. Paths begin below the directory that is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    pub kind: ChangeKind,
+    pub path: Vec<u8>,
+    /// Of a move.
+    pub from: Option<Vec<u8>>,
+    pub is_directory: bool,
+}
+
+/// A directory of one state, page by page.
+struct Listing {
+    inode: u64,
+    page: VecDeque<DirEntry>,
+    after: Vec<u8>,
+    end: bool,
+}
+
+impl Listing {
+    fn new(inode: u64) -> Self {
+        Listing { inode, page: VecDeque::new(), after: Vec::new(), end: inode == 0 }
+    }
+}
+
+/// A directory being compared. One side may have nothing.
+struct Frame {
+    old_path: Vec<u8>,
+    path: Vec<u8>,
+    old: Listing,
+    new: Listing,
+    /// It is as it was: the old side is not read.
+    is_same: bool,
+}
+
+/// Half of a move.
+struct Half {
+    path: Vec<u8>,
+    attributes: Attributes,
+}
+
+/// See the module.
+pub struct TreeDiff {
+    volume: Volume,
+    sides: [u64; 2],
+    since_ns: u64,
+    stack: Vec<Frame>,
+    found: VecDeque<Change>,
+    /// Names that went, of inodes that are still there, and names that came, of inodes that were there before.
+    gone: BTreeMap<u64, Half>,
+    came: BTreeMap<u64, Half>,
+    directories: u64,
+    entries: u64,
+}
+
+impl TreeDiff {
+    pub fn new(volume: &Volume, old: Side, new: Side) -> TreeDiff {
+        let is_same = is_same(&old.root, &new.root);
+        let frame = |old, new| Frame { old_path: Vec::new(), path: Vec::new(), old, new, is_same };
+        TreeDiff {
+            volume: volume.clone(),
+            since_ns: old.time_ns,
+            sides: [old.root.inode & !INNER, new.root.inode & !INNER],
+            stack: vec![frame(Listing::new(old.root.inode), Listing::new(new.root.inode))],
+            found: compare(b"/", &old.root, &new.root, old.time_ns).into_iter().collect(),
+            gone: BTreeMap::new(),
+            came: BTreeMap::new(),
+            directories: 0,
+            entries: 0,
+        }
+    }
+
+    /// Directories and entries that were read, of both states.
+    pub fn looked_at(&self) -> (u64, u64) {
+        (self.directories, self.entries)
+    }
+
+    pub async fn next(&mut self) -> Result<Option<Change>> {
+        loop {
+            if let Some(change) = self.found.pop_front() {
+                return Ok(Some(change));
+            }
+            if self.stack.is_empty() {
+                // Halves whose other half is a name that an inode has besides, or lies outside.
+                let left = self.gone.pop_first().map(|(_, half)| (half, false));
+                let Some((half, is_new)) = left.or_else(|| self.came.pop_first().map(|(_, half)| (half, true))) else {
+                    return Ok(None);
+                };
+                self.tell(half, is_new);
+                continue;
+            }
+            self.step().await?;
+        }
+    }
+
+    /// A name came or went, and all that is below it.
+    fn tell(&mut self, half: Half, is_new: bool) {
+        let is_directory = is_directory(half.attributes.mode);
+        let kind = if is_new { ChangeKind::Created } else { ChangeKind::Removed };
+        self.found.push_back(Change { kind, path: half.path.clone(), from: None, is_directory });
+        if is_directory {
+            let listing = Listing::new(half.attributes.inode);
+            let (old, new) = if is_new { (Listing::new(0), listing) } else { (listing, Listing::new(0)) };
+            self.stack.push(Frame { old_path: half.path.clone(), path: half.path, old, new, is_same: false });
+        }
+    }
+
+    /// The next name of the directory at hand.
+    async fn step(&mut self) -> Result<()> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        if frame.is_same {
+            return self.step_in_same().await;
+        }
+        for listing in [&mut frame.old, &mut frame.new] {
+            if listing.page.is_empty() && !listing.end {
+                self.directories += u64::from(listing.after.is_empty());
+                self.entries += fetch(&self.volume, listing).await?;
+            }
+        }
+        let order = match (frame.old.page.front(), frame.new.page.front()) {
+            (None, None) if frame.old.end && frame.new.end => {
+                self.stack.pop();
+                return Ok(());
+            }
+            // A page without entries that is not the last one.
+            (None, _) if !frame.old.end => return Ok(()),
+            (_, None) if !frame.new.end => return Ok(()),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some(old), Some(new)) => old.name.cmp(&new.name),
+            (None, None) => return Ok(()),
+        };
+        let old = if order.is_le() { frame.old.page.pop_front() } else { None };
+        let new = if order.is_ge() { frame.new.page.pop_front() } else { None };
+        let (old_path, path) = (frame.old_path.clone(), frame.path.clone());
+        let old = self.half(old, old_path).await?;
+        let new = self.half(new, path).await?;
+        match (old, new) {
+            (Some(old), Some(new)) if inner(&old) == inner(&new) => self.both(old, new),
+            (old, new) => {
+                if let Some(old) = old {
+                    self.one(old, false).await?;
+                }
+                if let Some(new) = new {
+                    self.one(new, true).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next name of a directory that is as it was.
+    async fn step_in_same(&mut self) -> Result<()> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        if frame.new.page.is_empty() && !frame.new.end {
+            self.directories += u64::from(frame.new.after.is_empty());
+            self.entries += fetch(&self.volume, &mut frame.new).await?;
+        }
+        let Some(entry) = frame.new.page.pop_front() else {
+            if frame.new.end {
+                self.stack.pop();
+            }
+            return Ok(());
+        };
+        let (mut old_path, path) = (frame.old_path.clone(), frame.path.clone());
+        old_path.push(b'/');
+        old_path.extend_from_slice(&entry.name);
+        let Some(new) = self.half(Some(entry), path).await? else { return Ok(()) };
+        let is_untouched = new.attributes.ctime_ns < self.since_ns;
+        if is_untouched && !is_directory(new.attributes.mode) {
+            return Ok(());
+        }
+        let then = inner(&new) | self.sides[0];
+        let attributes = match is_untouched {
+            true => Attributes { inode: then, ..new.attributes },
+            false => {
+                self.entries += 1;
+                self.volume.getattr(then).await?
+            }
+        };
+        self.both(Half { path: old_path, attributes }, new);
+        Ok(())
+    }
+
+    async fn half(&self, entry: Option<DirEntry>, mut path: Vec<u8>) -> Result<Option<Half>> {
+        let Some(entry) = entry else { return Ok(None) };
+        path.push(b'/');
+        path.extend_from_slice(&entry.name);
+        let attributes = match entry.attributes {
+            Some(attributes) => attributes,
+            None => match self.volume.getattr(entry.inode).await {
+                Err(error) if error.code() == Some(ErrorCode::Stale) => return Ok(None),
+                attributes => attributes?,
+            },
+        };
+        Ok(Some(Half { path, attributes }))
+    }
+
+    /// One inode, in both states.
+    fn both(&mut self, old: Half, new: Half) {
+        self.found.extend(compare(&new.path, &old.attributes, &new.attributes, self.since_ns));
+        self.descend(old, new);
+    }
+
+    fn descend(&mut self, old: Half, new: Half) {
+        if is_directory(new.attributes.mode) {
+            let is_same = is_same(&old.attributes, &new.attributes);
+            let (old_side, new_side) = (Listing::new(old.attributes.inode), Listing::new(new.attributes.inode));
+            self.stack.push(Frame { old_path: old.path, path: new.path, old: old_side, new: new_side, is_same });
+        }
+    }
+
+    /// A name that one state has alone: it came, went, or is half of a move.
+    async fn one(&mut self, half: Half, is_new: bool) -> Result<()> {
+        let inode = inner(&half);
+        let others = if is_new { &mut self.gone } else { &mut self.came };
+        if let Some(other) = others.remove(&inode) {
+            let (old, new) = if is_new { (other, half) } else { (half, other) };
+            let is_directory = is_directory(new.attributes.mode);
+            let (path, from) = (new.path.clone(), Some(old.path.clone()));
+            self.found.push_back(Change { kind: ChangeKind::Renamed, path, from, is_directory });
+            // A move changes the time of the last change by itself.
+            let mut before = old.attributes;
+            before.ctime_ns = new.attributes.ctime_ns;
+            let moved = compare(&new.path, &before, &new.attributes, self.since_ns);
+            self.found.extend(moved);
+            self.descend(old, new);
+            return Ok(());
+        }
+        let elsewhere = inode | self.sides[usize::from(!is_new)];
+        let is_there = match self.volume.getattr(elsewhere).await {
+            Ok(other) => other.nlink > 0,
+            Err(error) if error.code() == Some(ErrorCode::Stale) || error.is_not_found() => false,
+            Err(error) => return Err(error.into()),
+        };
+        let own = if is_new { &mut self.came } else { &mut self.gone };
+        if is_there && own.len() < MOVES_MAX && !own.contains_key(&inode) {
+            own.insert(inode, half);
+        } else {
+            self.tell(half, is_new);
+        }
+        Ok(())
+    }
+}
+
+async fn fetch(volume: &Volume, listing: &mut Listing) -> Result<u64> {
+    let page = match volume.readdir(listing.inode, &listing.after, true).await {
+        // It went while it was read.
+        Err(error) if error.code() == Some(ErrorCode::Stale) || error.is_not_found() => {
+            listing.end = true;
+            return Ok(0);
+        }
+        page => page?,
+    };
+    listing.end = page.end || page.entries.is_empty();
+    if let Some(last) = page.entries.last() {
+        listing.after.clone_from(&last.cookie);
+    }
+    let count = page.entries.len() as u64;
+    listing.page.extend(page.entries);
+    Ok(count)
+}
+
+fn inner(half: &Half) -> u64 {
+    half.attributes.inode & INNER
+}
+
+/// A directory has the same names in both states.
+fn is_same(old: &Attributes, new: &Attributes) -> bool {
+    old.generation == new.generation && old.ctime_ns == new.ctime_ns
+}
+
+/// What is different of one inode. A clone makes a file's extents shared, which changes nothing that is seen, nor the time of the last change.
+fn compare(path: &[u8], old: &Attributes, new: &Attributes, since_ns: u64) -> Vec<Change> {
+    let is_directory = is_directory(new.mode);
+    let change = |kind| Change { kind, path: path.to_vec(), from: None, is_directory };
+    let is_touched = old.ctime_ns != new.ctime_ns || new.ctime_ns >= since_ns;
+    if is_same(old, new) || !is_touched {
+        return Vec::new();
+    }
+    let mut changes = Vec::new();
+    let contents = !is_directory && (old.size != new.size || old.data_version != new.data_version);
+    if contents {
+        changes.push(change(ChangeKind::Contents));
+    }
+    let said = |a: &Attributes| (a.mode, a.uid, a.gid, a.layout, a.rdev);
+    // Times that go with changed contents or entries are told by those; others were set, as extended attributes are.
+    let set =
+        old.ctime_ns != new.ctime_ns && !contents && (old.mtime_ns == new.mtime_ns || new.mtime_ns != new.ctime_ns);
+    let linked = old.nlink != new.nlink;
+    if said(old) != said(new) || (set && !linked) {
+        changes.push(change(ChangeKind::Attributes));
+    }
+    changes
+}

@@ -1,0 +1,150 @@
+//! [`Hidden`]: a place beside a target in which a tree is built, so that it appears under its name whole, by one rename.
+//!
+//! It is the directory `.NAME.cloning`, for its owner alone, with a file that is locked as long as the session of the builder lives: a second
+//! builder is refused, and one that comes after a crash removes what was left. A signal removes it at once (`Context::note_hidden`).
+//! Invariants: nothing of it is ever under the target's name before it is complete; what is there under that name is never removed.
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::mode::{TYPE_REGULAR, is_directory};
+use crate::remote::NamedFor;
+use cairn_client::{RemotePath, RenameMode, Volume};
+use cairn_types::ErrorCode;
+use cairn_wire::meta::{Attributes, CreateRequest, SetLockRequest, SetattrRequest};
+
+/// What is built.
+const TREE: &[u8] = b"tree";
+/// Files with several names, by the inodes that they are copies of.
+const LINKS: &[u8] = b"links";
+const LOCK: &[u8] = b"lock";
+/// So much of the target's name is in the name of the place.
+const NAME_MAX: usize = 200;
+const MODE: u32 = 1;
+
+/// See the module.
+pub struct Hidden {
+    pub volume: Volume,
+    /// The target.
+    pub at: RemotePath,
+    /// The place.
+    place: RemotePath,
+    pub inode: u64,
+    /// Directory for files with several names.
+    pub links: u64,
+}
+
+impl Hidden {
+    /// Makes the place for a target whose directory is there.
+    pub async fn make(context: &Context, volume: &Volume, at: RemotePath) -> Result<Hidden> {
+        let shown = &at.name()[..at.name().len().min(NAME_MAX)];
+        let place = at.parent().join(&[b".", shown, b".cloning"].concat());
+        let made = match volume.mkdir(&place.path, 0o700, 0).await {
+            Err(error) if error.code() == Some(ErrorCode::Exists) => existing(volume, &place).await?,
+            made => made.map_err(|error| error.named_for(&place))?,
+        };
+        let mut hidden = Hidden { volume: volume.clone(), at, place, inode: made.inode, links: 0 };
+        hidden.lock().await?;
+        context.note_hidden(volume.clone(), hidden.place.path.clone());
+        hidden.clean().await.map_err(|error| error.named_for(&hidden.place))?;
+        hidden.links = volume.mkdir_at(hidden.inode, LINKS, &hidden.place.path, 0o700, 0).await?.inode;
+        Ok(hidden)
+    }
+
+    /// Held as long as this process lives.
+    async fn lock(&self) -> Result<()> {
+        let request = CreateRequest { mode: TYPE_REGULAR | 0o600, ..Default::default() };
+        let file = self.volume.create_at(self.inode, LOCK, &self.place.path, request).await;
+        let file = file.map_err(|error| error.named_for(&self.place))?;
+        let lock = SetLockRequest { owner: 1, kind: 1, r#type: 2, end: i64::MAX as u64, ..Default::default() };
+        match self.volume.set_lock(file.inode, &self.place.path, lock).await {
+            Err(error) if error.code() == Some(ErrorCode::Locked) => {
+                let text = format!(
+                    "{}: somebody is building it at this moment (in {}), or was until a minute ago; wait, then repeat",
+                    self.at, self.place
+                );
+                Err(CliError::refused(Exit::InUse, text))
+            }
+            result => Ok(result.map_err(|error| error.named_for(&self.place))?),
+        }
+    }
+
+    /// Without what a builder before left, and without what the directory above passes on.
+    async fn clean(&self) -> cairn_client::Result<()> {
+        for name in [TREE, LINKS] {
+            let path = self.place.join(name).path;
+            match self.volume.try_stat(&path, false).await? {
+                Some(found) if is_directory(found.mode) => self.volume.remove_tree(&path).await?,
+                Some(_) => self.volume.unlink(&path).await?,
+                None => {}
+            }
+        }
+        for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
+            match self.volume.remove_xattr(self.inode, acl.as_bytes()).await {
+                Err(error) if error.code() != Some(ErrorCode::NoAttribute) => return Err(error),
+                _ => {}
+            }
+        }
+        let request = SetattrRequest { valid: MODE, mode: 0o700, ..Default::default() };
+        self.volume.setattr(self.inode, &self.place.path, request).await.map(|_| ())
+    }
+
+    /// Where the tree is built.
+    pub fn tree(&self) -> RemotePath {
+        self.place.join(TREE)
+    }
+
+    /// Takes back the names by which files with several names were found: nobody is to see one name too many.
+    async fn clear_links(&self) -> Result<()> {
+        loop {
+            let page =
+                self.volume.readdir(self.links, &[], false).await.map_err(|error| error.named_for(&self.place))?;
+            if page.entries.is_empty() {
+                return Ok(());
+            }
+            for entry in page.entries {
+                let taken = self.volume.unlink_at(self.links, &entry.name, &self.place.path).await;
+                taken.map_err(|error| error.named_for(&self.place))?;
+            }
+        }
+    }
+
+    /// Puts what was built under its name, where nothing may be.
+    pub async fn show(&self, context: &Context) -> Result<()> {
+        self.clear_links().await?;
+        let shown = self.volume.rename(&self.tree().path, &self.at.path, RenameMode::NoReplace).await;
+        self.remove(context).await;
+        shown.map_err(|error| error.named_for(&self.at).into())
+    }
+
+    /// Puts what was built in the place of what has the name, which is under `beside` from then on. At each moment both are there.
+    pub async fn exchange(&self, context: &Context, beside: &RemotePath) -> Result<()> {
+        self.clear_links().await?;
+        let moved = self.volume.rename(&self.tree().path, &beside.path, RenameMode::NoReplace).await;
+        self.remove(context).await;
+        moved.map_err(|error| error.named_for(beside))?;
+        self.volume.rename(&beside.path, &self.at.path, RenameMode::Exchange).await.map_err(|error| {
+            let text = format!("{} (what was restored is at {beside})", self.at);
+            CliError::from(error.named(&text))
+        })
+    }
+
+    /// What cannot be removed now goes when the same target is built again.
+    pub async fn remove(&self, context: &Context) {
+        if let Err(error) = self.volume.remove_tree(&self.place.path).await
+            && !error.is_not_found()
+        {
+            tracing::warn!(place = %self.place, %error, "the place of a clone stays; cairn fs rm -r removes it");
+        }
+        context.forget_hidden(&self.place.path);
+    }
+}
+
+/// A place that is there: of a builder that lives, or that crashed.
+async fn existing(volume: &Volume, place: &RemotePath) -> Result<Attributes> {
+    let found = volume.stat(&place.path, false).await.map_err(|error| error.named_for(place))?;
+    if is_directory(found.mode) && found.uid == volume.who().uid {
+        return Ok(found);
+    }
+    let text = format!("{place}: it is in the way and not of this user; remove it, then repeat");
+    Err(CliError::refused(Exit::Exists, text))
+}

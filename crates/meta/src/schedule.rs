@@ -1,0 +1,47 @@
+//! Snapshots by schedule: the leader asks its namespace once in a while whether one is due, and logs that it is to be taken. What is due and
+//! what goes is decided when the entry is applied (`meta-core`), by a time that a majority of the members has reached.
+
+use cairn_meta_core::SCHEDULE_LEVEL;
+use cairn_wire::Opcode;
+use cairn_wire::meta::RunSchedule;
+use tokio::time::sleep;
+
+use crate::config::MetaTimings;
+use crate::partition::Partition;
+use crate::stats::count;
+
+pub(crate) async fn run(partition: &Partition, timings: &MetaTimings) {
+    let state = &partition.state;
+    // Whether the last try failed for good: it is said once, and counted each time.
+    let mut said = false;
+    loop {
+        sleep(timings.schedule_tick).await;
+        if state.leading_term().is_none() {
+            continue;
+        }
+        let (clock, voters) = (&state.common.clock, partition.handle.status().core.members.voters);
+        let Some(reached) = state.common.clocks.reached(&voters, clock.now(), clock.wall()) else {
+            tracing::debug!(partition = %state.id, "too few clocks are known to take snapshots by schedule");
+            continue;
+        };
+        {
+            let namespace = state.namespace.read();
+            if namespace.feature_level() < u32::from(SCHEDULE_LEVEL) || !namespace.is_schedule_due(reached.0) {
+                said = false;
+                continue;
+            }
+        }
+        match partition.propose_own(Opcode::RunSchedule, &RunSchedule { up_to_ns: reached.0 }).await {
+            Ok(()) => said = false,
+            Err(error) => {
+                count(&state.common.stats.schedule_failures);
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(
+                        partition = %state.id, %error,
+                        "a snapshot of the schedule could not be taken; it is tried again until its period is over (cairn fs snapshot ls shows what there is)"
+                    );
+                }
+            }
+        }
+    }
+}
