@@ -471,6 +471,9 @@ pub struct ForcePg {
     /// Indices below are given no more.
     #[prost(uint32, tag = "5")]
     pub index_floor: u32,
+    /// Disks that have nothing of the group, in the places of lost ones.
+    #[prost(message, repeated, tag = "46")]
+    pub fresh: Vec<Swap>,
 }
 
 /// A block of session ids for the leader to hand out.
@@ -524,6 +527,7 @@ impl Command {
             Self::DeleteVolume(command) if command.trashed_ns != 0 => 5,
             Self::CreateVolume(command) if command.partitions > 1 => 5,
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
+            Self::ForcePg(command) if !command.fresh.is_empty() => 15,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::ActivateLevel(command) => command.level,

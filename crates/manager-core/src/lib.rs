@@ -15,6 +15,7 @@ pub mod command;
 pub mod config;
 pub mod events;
 pub mod first_volume;
+pub mod fresh;
 pub mod generation;
 pub mod gray;
 pub mod invariants;

@@ -10,6 +10,7 @@ mod moving;
 mod older;
 mod replace;
 
+pub use force::Forced;
 pub use moving::Joining;
 pub use older::Older;
 pub use replace::FORMERS_MAX;

@@ -21,12 +21,13 @@
 //! | 12 | partitions: staged layouts (stages and times in layouts, the list of files that wait); manager: jobs that encode, settings of this level |
 //! | 13 | partitions: `CloneRange` out of snapshots, and what that leaves in records of shared blocks |
 //! | 14 | partitions: the list of open appends, several of a file at a time (`OpenAppendRequest.lane`) |
+//! | 15 | manager: groups of which every disk is given up go on empty (`ForcePg.fresh`) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 14;
+pub const FEATURE_LEVEL: u32 = 15;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,7 @@
 //! ForcePg: an operator gave up disks that a group waits for.
 use super::Outcome;
 use crate::command::ForcePg;
+use crate::pg::Forced;
 use crate::state::State;
 use cairn_types::{DiskId, Epoch, ErrorCode, PgId};
 use cairn_wire::error::WireError;
@@ -11,6 +12,9 @@ impl State {
         let id = PgId(command.pg);
         let disks = |ids: &[u32]| ids.iter().copied().map(DiskId).collect::<Vec<DiskId>>();
         let (lost, promoted) = (disks(&command.lost), disks(&command.promoted));
+        let fresh: Vec<(DiskId, DiskId)> =
+            command.fresh.iter().map(|swap| (DiskId(swap.old), DiskId(swap.new))).collect();
+        let given_up = Forced { lost: &lost, promoted: &promoted, fresh: &fresh, index_floor: command.index_floor };
         let changed = || {
             let text = format!("{id} or its disks changed meanwhile; look at it again before you give anything up");
             Err(WireError::new(ErrorCode::Conflict, text))
@@ -26,7 +30,7 @@ impl State {
             self.put_pg(forced);
             return Ok(Outcome::Done);
         }
-        if !forced.force(&lost, &promoted, command.index_floor, |disk| self.is_able(disk)) {
+        if !forced.force(given_up, |disk| self.is_able(disk)) {
             return changed();
         }
         self.put_pg(forced);

@@ -79,6 +79,16 @@ impl State {
                     "it is being drained; `cairn admin drain ls` shows how far that is".into()
                 }
                 true => format!("drain it first: `cairn admin drain start disk {id} --wait`"),
+                false if self.pgs_of(id).any(|pg| !pg.retired && !pg.is_readable()) => {
+                    let waits = |pg: &&crate::pg::Pg| !pg.retired && !pg.is_readable();
+                    let waits: Vec<PgId> = self.pgs_of(id).filter(waits).map(|pg| pg.id).collect();
+                    format!(
+                        "{} of them ({}) cannot be read without it, so repair cannot replace it: bring it back; only if it is destroyed, \
+                         `cairn admin pg force GROUP --lost {id}` says what giving it up means",
+                        waits.len(),
+                        names(waits.iter().map(PgId::to_string))
+                    )
+                }
                 false => {
                     "it is replaced by repair after repair_delay; `cairn admin repair` shows how far that is, and \
                           what it waits for"

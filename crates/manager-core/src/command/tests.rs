@@ -45,6 +45,17 @@ fn golden() -> Vec<(Command, &'static str)> {
             }),
             "0801a2010c0a0a080110031a0408021009",
         ),
+        (
+            Command::ForcePg(ForcePg {
+                pg: 1,
+                epoch: 3,
+                lost: vec![2],
+                promoted: Vec::new(),
+                index_floor: 9,
+                fresh: vec![Swap { old: 2, new: 9 }],
+            }),
+            "0801",
+        ),
         (Command::TakeBack(MemberAt { pg: 1, disk: 2, epoch: 3 }), "0801aa0106080110021803"),
         (
             Command::FormersGone(FormersGone { members: vec![MemberAt { pg: 1, disk: 2, epoch: 3 }] }),
@@ -116,6 +127,8 @@ fn each_command_says_its_level() {
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 1 }), 5),
         (Command::TrashVolume(TrashVolume::default()), 5),
         (Command::RestoreVolume(RestoreVolume::default()), 5),
+        (Command::ForcePg(ForcePg { lost: vec![1], ..ForcePg::default() }), 0),
+        (Command::ForcePg(ForcePg { lost: vec![1], fresh: vec![Swap { old: 1, new: 2 }], ..ForcePg::default() }), 15),
         (Command::SetGray(SetGray::default()), 1),
         (Command::ActivateLevel(ActivateLevel { level: 7 }), 7),
         (Command::SetVolume(SetVolume::default()), 4),

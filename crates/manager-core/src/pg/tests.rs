@@ -1,4 +1,5 @@
 //! Walks of whole groups through failures.
+mod fresh;
 mod random;
 
 use super::*;
@@ -18,6 +19,10 @@ fn states(pg: &Pg) -> Vec<MemberState> {
 }
 
 const ALL: fn(DiskId) -> bool = |_| true;
+
+fn forced<'a>(lost: &'a [DiskId], promoted: &'a [DiskId], index_floor: u32) -> Forced<'a> {
+    Forced { lost, promoted, index_floor, fresh: &[] }
+}
 
 /// A failed member must leave, come back by catch-up only, and every step must fence the one before.
 #[test]
@@ -171,16 +176,16 @@ fn destroyed_disks_are_given_up_by_word_only() {
     let b = |disk: DiskId| disk == B;
     // One of two complete copies is destroyed: the other one is waited for, and nobody stands in.
     assert_eq!(pg.missing_without(&[A]), 0);
-    assert!(!pg.force(&[A], &[B], 77, b) && pg == waits);
-    assert!(pg.force(&[A], &[], 0, b));
+    assert!(!pg.force(forced(&[A], &[B], 77), b) && pg == waits);
+    assert!(pg.force(forced(&[A], &[], 0), b));
     assert_eq!((states(&pg), pg.epoch.get()), (vec![Offline, Offline, Waiting], waits.epoch.get() + 1));
     // Both are: too few, a lost one, one that is not in service, none lost.
     let mut pg = waits.clone();
     assert_eq!((pg.missing_without(&[A, C]), pg.stand_ins(&[A, C]).collect::<Vec<_>>()), (1, vec![B]));
-    assert!(!pg.force(&[A, C], &[], 77, b) && !pg.force(&[A, C], &[A], 77, ALL));
-    assert!(!pg.force(&[A, C], &[B], 77, |_| false) && !pg.force(&[], &[B], 77, b));
+    assert!(!pg.force(forced(&[A, C], &[], 77), b) && !pg.force(forced(&[A, C], &[A], 77), ALL));
+    assert!(!pg.force(forced(&[A, C], &[B], 77), |_| false) && !pg.force(forced(&[], &[B], 77), b));
     assert_eq!(pg, waits);
-    assert!(pg.force(&[A, C], &[B], 77, b));
+    assert!(pg.force(forced(&[A, C], &[B], 77), b));
     assert_eq!((states(&pg), pg.primary(), pg.index_floor), (vec![Offline, Serving, Offline], Some(B), 77));
     // What comes back after all copies from who serves.
     assert!(pg.register(&[A], &[], ALL, ALL));
@@ -201,7 +206,7 @@ fn a_replaced_disk_may_stand_in() {
     assert_eq!(pg.stand_ins(&lost).collect::<Vec<_>>(), [d, A]);
     assert_eq!((pg.position_of(A), pg.position_of(d), pg.missing_without(&lost)), (Some(0), Some(0), 1));
     let able = |disk: DiskId| disk == A || disk == d;
-    assert!(pg.force(&lost, &[A], 50, able));
+    assert!(pg.force(forced(&lost, &[A], 50), able));
     assert_eq!((pg.members[0].disk, pg.primary(), pg.index_floor), (A, Some(A), 50));
     assert_eq!(pg.formers.iter().map(|f| (f.disk, f.served)).collect::<Vec<_>>(), [(d, false)]);
     let disks: Vec<DiskId> = (1..=9).map(DiskId).collect();
@@ -213,7 +218,7 @@ fn a_replaced_disk_may_stand_in() {
     assert_eq!(shards.missing_without(lost), 0);
     let lost = &disks[1..5];
     assert_eq!(shards.missing_without(lost), 2);
-    assert!(!shards.force(lost, &[A, DiskId(10)], 1, |_| true), "one shard is not two");
+    assert!(!shards.force(forced(lost, &[A, DiskId(10)], 1), |_| true), "one shard is not two");
 }
 
 /// Data would be out of reach although a disk with all of it is back, because another one that took its place and is as

@@ -2,10 +2,14 @@
 //!
 //! Refused while a disk that is named serves, or one that the group waits for is not named: that one holds everything.
 //! Among the other members those with the most bytes serve from then on, as few as reading needs; the rest copies from
-//! them. Indices that the lost members may have given are skipped. Without `confirmed` this only tells what would be.
+//! them. Where every disk that had a part of the group is named, disks without anything take places, and the group goes on empty.
+//! Indices that the lost members may have given are skipped. Without `confirmed` this only tells what would be.
 use super::TAKEOVER_PATIENCE;
+use super::register::is_heard;
 use crate::manager::Manager;
-use cairn_manager_core::command::{Command, ForcePg};
+use cairn_env::Rng;
+use cairn_manager_core::command::{Command, ForcePg, Swap};
+use cairn_manager_core::fresh::fresh;
 use cairn_manager_core::{Pg, State};
 use cairn_rpc::CallOptions;
 use cairn_types::{DiskId, ErrorCode, MemberState, PgId};
@@ -55,37 +59,55 @@ impl Manager {
             places.push(place);
             first
         });
-        if found.len() < case.missing {
-            return Err(refused(format!(
-                "{} cannot go on without {}: {} of its other members have to serve, and only {} answer; start the nodes \
-                 of the others first",
-                case.pg.id,
-                names(&case.lost),
-                case.missing,
-                found.len()
-            )));
-        }
         let promoted: Vec<u32> = found.iter().take(case.missing).map(|c| c.disk).collect();
-        let meaning = meaning(&case, &found);
+        let fresh = self.fresh_for(&case, &promoted)?;
+        let meaning = meaning(&case, &found, &fresh);
         if request.confirmed {
-            let high = found.iter().map(|c| c.high_water).max().unwrap_or(0);
+            let high = found.iter().map(|c| c.high_water).max().unwrap_or(0).saturating_add(INDEX_SKIP);
+            let unknown = if fresh.is_empty() { 0 } else { case.pg.index_floor_of_none() };
             let command = ForcePg {
                 pg: request.pg,
                 epoch: case.pg.epoch.get(),
                 lost: request.lost_disks.clone(),
                 promoted: promoted.clone(),
-                index_floor: if promoted.is_empty() { 0 } else { high.saturating_add(INDEX_SKIP) },
+                index_floor: if promoted.is_empty() { unknown } else { high.max(unknown) },
+                fresh: fresh.iter().map(|(old, new)| Swap { old: old.get(), new: new.get() }).collect(),
             };
-            tracing::warn!(pg = %case.pg.id, lost = ?case.lost, ?promoted, %meaning, "an operator gives up disks of a group");
+            tracing::warn!(pg = %case.pg.id, lost = ?case.lost, ?promoted, ?fresh, %meaning, "an operator gives up disks of a group");
             self.execute(Command::ForcePg(command)).await?;
             self.push(&[case.pg.id]);
             self.pushed(&[case.pg.id], TAKEOVER_PATIENCE).await;
         }
         self.look(|state, _| ForcePgResponse {
             state: state.pg(case.pg.id).map(|pg| state.pg_state(pg)),
-            serving: promoted,
+            serving: promoted.into_iter().chain(fresh.iter().map(|(_, new)| new.get())).collect(),
             candidates: found,
             meaning,
+        })
+    }
+
+    /// Disks without anything, where those that could serve are too few and nobody is left who may have something.
+    fn fresh_for(&self, case: &Case, promoted: &[u32]) -> Result<Vec<(DiskId, DiskId)>, WireError> {
+        let promoted: Vec<DiskId> = promoted.iter().copied().map(DiskId).collect();
+        let count = case.missing - promoted.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let left: Vec<DiskId> = case.pg.left_without(&case.lost).filter(|disk| !promoted.contains(disk)).collect();
+        if !left.is_empty() {
+            return Err(refused(too_few(case, promoted.len(), &left)));
+        }
+        let seed = Rng::u64(self.rng.as_ref());
+        self.look_in_cluster(|state, leading| {
+            let now = self.now();
+            let wanted = (&case.lost[..], &promoted[..], count);
+            let found = fresh(state, &leading.soft, &case.pg, wanted, |node| is_heard(leading, node, now), seed);
+            found.map_err(|why| {
+                let (id, lost) = (case.pg.id, names(&case.lost));
+                refused(format!(
+                    "{id} has nobody left without {lost}, so another disk has to take a place in it and go on empty, and there is                      none: {why}; then repeat"
+                ))
+            })
         })
     }
 
@@ -147,7 +169,10 @@ fn open_case(state: &State, request: &ForcePgRequest) -> Result<Case, WireError>
     if lost.is_empty() {
         return Err(refused(format!("name the disks that are destroyed; {id} waits for {}", names(&waiting))));
     }
-    if let Some(disk) = lost.iter().find(|disk| !waiting.contains(disk)) {
+    // Others of the group may be named beside those that it waits for: nobody is left then who may have something.
+    let away: Vec<DiskId> = pg.left_without(&[]).collect();
+    let none = !lost.iter().any(|disk| waiting.contains(disk));
+    if let Some(disk) = lost.iter().find(|disk| none || !away.contains(disk)) {
         return Err(refused(format!("{id} does not wait for {disk}, but for {}", names(&waiting))));
     }
     if let Some(disk) = lost.iter().find(|disk| state.is_able(**disk)) {
@@ -163,8 +188,31 @@ fn open_case(state: &State, request: &ForcePgRequest) -> Result<Case, WireError>
     Ok(Case { missing, candidates, lost, pg: pg.clone() })
 }
 
-fn meaning(case: &Case, found: &[ForceCandidate]) -> String {
+/// Why nothing is given up while somebody may have something.
+fn too_few(case: &Case, answer: usize, left: &[DiskId]) -> String {
+    let (id, lost, more) = (case.pg.id, names(&case.lost), names(left));
+    let named: Vec<String> = case.lost.iter().chain(left).map(|disk| format!("--lost {disk}")).collect();
+    format!(
+        "{id} cannot go on without {lost}: {} of its other members have to serve, and only {answer} answer; start the nodes of {more} \
+         first; only if these are destroyed, too, name them as well, and the group goes on empty: `cairn admin pg force {} {}`",
+        case.missing,
+        id.get(),
+        named.join(" ")
+    )
+}
+
+fn meaning(case: &Case, found: &[ForceCandidate], fresh: &[(DiskId, DiskId)]) -> String {
     let lost = names(&case.lost);
+    if !fresh.is_empty() {
+        let new: Vec<DiskId> = fresh.iter().map(|(_, new)| *new).collect();
+        return format!(
+            "no copy is left: all that {} holds, on {lost}, is given up for good. The group goes on empty on {}. Reads of what is \
+             lost fail, they never give zeros; the names stay. `cairn admin fsck` names the files; restore them from elsewhere, or \
+             remove them. If {lost} comes back later, it deletes what it has of the group",
+            case.pg.id,
+            names(&new)
+        );
+    }
     if case.missing == 0 {
         return format!(
             "nothing is lost: {lost} is not waited for any more, and enough members serve, or are still waited for, that \

@@ -132,3 +132,34 @@ fn removed_disks_make_room_among_the_former_ones() {
     }
     assert_eq!(state.pg(pg).expect("known").formers_left(), FORMERS_MAX);
 }
+
+/// A lost disk with the only copy of a group would be waited for without end: its removal is refused with what ends that, and then done.
+#[test]
+fn a_lost_disk_with_single_copies_goes_when_its_groups_are_given_up() {
+    let mut state = cluster(3);
+    let pg = make_pg(&mut state, &[1]);
+    down(&mut state, 16);
+    let text = refused(&mut state, disk(1)).message;
+    assert!(
+        text.contains("`cairn admin pg force GROUP --lost d1`") && !text.contains("replaced by repair after"),
+        "{text}"
+    );
+    let known = state.pg(pg).expect("known").clone();
+    let soft = crate::soft::Soft::default();
+    let planned =
+        |heard: fn(NodeId) -> bool| crate::fresh::fresh(&state, &soft, &known, (&[DiskId(1)], &[], 1), heard, 7);
+    assert!(planned(|_| false).unwrap_err().contains("add a disk"));
+    let fresh = planned(|_| true).expect("two disks are there");
+    assert!(fresh.len() == 1 && fresh[0].0 == DiskId(1) && fresh[0].1 != DiskId(1), "{fresh:?}");
+    let force = |fresh: Vec<Swap>| {
+        let (epoch, index_floor) = (known.epoch.get(), known.index_floor_of_none());
+        Command::ForcePg(ForcePg { pg: pg.get(), epoch, lost: vec![1], promoted: Vec::new(), index_floor, fresh })
+    };
+    refused(&mut state, force(Vec::new()));
+    ok(&mut state, force(vec![Swap { old: 1, new: fresh[0].1.get() }]));
+    state.check_invariants();
+    let group = state.pg(pg).expect("known");
+    assert!(group.is_complete() && group.is_writable());
+    ok(&mut state, disk(1));
+    state.check_invariants();
+}
