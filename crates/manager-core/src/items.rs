@@ -201,6 +201,24 @@ pub fn clip(text: &str) -> String {
     clip_to(text, TEXT_MAX)
 }
 
+/// Bytes of a problem that a node tells: they are kept in memory only.
+pub const PROBLEM_MAX: usize = 2048;
+
+/// At most `most` bytes of what is wrong, in whole words: of a long one the beginning and the end, where the next step stands.
+pub fn shorten(text: &str, most: usize) -> String {
+    const GAP: &str = " … ";
+    let clean = clip_to(text, usize::MAX);
+    if clean.len() <= most {
+        return clean;
+    }
+    let half = most.saturating_sub(GAP.len()) / 2;
+    let head = (0..=half).rev().find(|at| clean.is_char_boundary(*at)).unwrap_or(0);
+    let head = clean[..head].rfind(' ').unwrap_or(head);
+    let tail = (clean.len() - half..=clean.len()).find(|at| clean.is_char_boundary(*at)).unwrap_or(clean.len());
+    let tail = clean[tail..].find(' ').map_or(tail, |space| tail + space + 1);
+    format!("{}{GAP}{}", clean[..head].trim_end(), &clean[tail..])
+}
+
 /// At most `most` bytes of a text that somebody sent, without control characters.
 pub fn clip_to(text: &str, most: usize) -> String {
     let mut clean: String = text.chars().filter(|c| !c.is_control()).take(most).collect();
@@ -238,5 +256,18 @@ mod tests {
     fn texts_are_clipped() {
         assert_eq!(clip("a\nb\u{7}"), "ab");
         assert!(clip(&"ä".repeat(300)).len() <= TEXT_MAX);
+    }
+
+    /// The status would break off in a word before it says what to do.
+    #[test]
+    fn long_problems_keep_whole_words_and_the_next_step() {
+        let cause = "the disk in /srv/data is empty, but disk 5f was here ".repeat(9);
+        let text = format!("{cause}put replaced_disks = [\"5f\"] into data");
+        let short = shorten(&text, TEXT_MAX);
+        assert!(short.len() <= TEXT_MAX && short.starts_with("the disk in /srv/data"), "{short}");
+        assert!(short.ends_with("put replaced_disks = [\"5f\"] into data"), "{short}");
+        assert!(short.split(' ').all(|word| word == "…" || text.split(' ').any(|whole| whole == word)), "{short}");
+        assert_eq!(shorten("all of it", TEXT_MAX), "all of it");
+        assert!(shorten(&"ä".repeat(300), TEXT_MAX).len() <= TEXT_MAX && shorten("a b", 1).len() <= 5);
     }
 }

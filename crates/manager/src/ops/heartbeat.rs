@@ -9,7 +9,7 @@ use crate::manager::Manager;
 use cairn_manager_core::command::{
     CaughtUp, Command, DiskAt, DiskStates, FormersGone, MemberAt, PartitionAt, PartitionsBegun,
 };
-use cairn_manager_core::items::clip;
+use cairn_manager_core::items::{PROBLEM_MAX, TEXT_MAX, shorten};
 use cairn_manager_core::soft::{PartitionLoad, Refused};
 use cairn_manager_core::{Disk, DiskState, Key, Scope, State, repair};
 use cairn_types::generation::Generation;
@@ -124,7 +124,7 @@ impl Manager {
 fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: Time) -> Work {
     let mut work = Work::default();
     let node = NodeId(request.node);
-    leading.soft.note_problem(node, clip(&request.problem));
+    leading.soft.note_problem(node, shorten(&request.problem, PROBLEM_MAX));
     leading.soft.levels.insert(node, request.feature_level);
     work.disks = take_disks(state, leading, node, request);
     for report in &request.pgs {
@@ -143,7 +143,7 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         if report.waits_for.is_empty() || !current {
             leading.soft.pg_waits.remove(&(pg.id, disk));
         } else {
-            leading.soft.pg_waits.insert((pg.id, disk), clip(&report.waits_for));
+            leading.soft.pg_waits.insert((pg.id, disk), shorten(&report.waits_for, PROBLEM_MAX));
         }
         let gone = |f: &cairn_manager_core::pg::Former| f.disk == disk && f.drop;
         if report.dropped && pg.epoch.get() >= report.epoch && pg.formers.iter().any(gone) {
@@ -236,7 +236,7 @@ fn take_disks(state: &State, leading: &mut Leading, node: NodeId, request: &Hear
         }
         let health = DiskState::from_health(report.health);
         if health != DiskState::InService && disk.state == DiskState::InService {
-            let (state, problem) = (health.code(), clip(&report.problem));
+            let (state, problem) = (health.code(), shorten(&report.problem, TEXT_MAX));
             left.push(DiskAt { disk: disk.id.get(), incarnation: request.incarnation, state, problem });
         }
     }
@@ -293,7 +293,7 @@ fn take_refused(state: &State, leading: &mut Leading, node: NodeId, request: &He
         let (pg, disk) = (PgId(report.pg), DiskId(report.disk));
         if is_here(disk) && state.pg(pg).is_some() {
             let RefusedRequests { count, seconds, .. } = *report;
-            let refused = Refused { count, seconds, text: clip(&report.text), epoch: Epoch(report.epoch) };
+            let refused = Refused { count, seconds, text: shorten(&report.text, PROBLEM_MAX), epoch: Epoch(report.epoch) };
             leading.soft.refused.insert((pg, disk, report.writes, report.code), refused);
         }
     }

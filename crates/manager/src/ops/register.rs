@@ -3,7 +3,7 @@ use super::marks;
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, GenerationOf, Register, RegisterDisk};
-use cairn_manager_core::items::clip;
+use cairn_manager_core::items::{TEXT_MAX, clip, shorten};
 use cairn_manager_core::liveness::ProbeOutcome;
 use cairn_manager_core::soft::DiskLoad;
 use cairn_manager_core::{DiskState, Key, Outcome, Registered, Roles, Scope, State};
@@ -159,7 +159,7 @@ fn to_command(request: &RegisterRequest, silent: Vec<u32>, level: u32) -> Regist
         total_bytes: report.total_bytes,
         free_bytes: report.free_bytes,
         state: DiskState::from_health(report.health).code(),
-        problem: clip(&report.problem),
+        problem: shorten(&report.problem, TEXT_MAX),
         generations: if generations { generations_of(report) } else { Vec::new() },
         generation_confirmed: if generations { report.generation_confirmed } else { 0 },
         tells_generations: generations && report.tells_generations,
