@@ -38,7 +38,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     chunks::lost(state, soft, &mut out);
     unhealed(state, soft, &mut out);
     chunks::missing(state, soft, &mut out);
-    partitions::problems(state, soft, &mut out);
+    partitions::problems(state, soft, now, &mut out);
     nodes::problems(state, soft, now, &mut out);
     disks(state, soft, &mut out);
     gray(state, soft, &mut out);

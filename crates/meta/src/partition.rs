@@ -352,6 +352,7 @@ impl Partition {
             inode_last,
             busy_permille,
             changes_per_second,
+            voters: u32::try_from(status.members.voters.len()).unwrap_or(u32::MAX),
         }
     }
 }

@@ -290,10 +290,20 @@ impl<S: StateMachine> Owner<S> {
             }
             Verdict::Superseded(era) => {
                 let (group, index) = (self.parts.group, self.applied.index);
+                let next = match group {
+                    GroupId::MANAGER => {
+                        "Empty the directory (keep a copy until all files were read), and let the node join again"
+                            .to_owned()
+                    }
+                    group => format!(
+                        "Keep a copy of the directory until all files were read; `cairn admin partition remove {0} NODE`, and all others of \
+                         before with it, drops this, then `cairn admin partition add {0} NODE` makes it a member again",
+                        group.0
+                    ),
+                };
                 self.fail(&format!(
                     "what this directory has of group {group} (up to entry {index}) is superseded: n{} has a state that was \
-                     restored, or made anew, in era {era}; this node takes no part with the old one. Empty the directory (keep \
-                     a copy until all files were read), and let the node join again",
+                     restored, or made anew, in era {era}; this node takes no part with the old one. {next}",
                     message.from
                 ));
             }

@@ -1,6 +1,7 @@
 //! Nodes that are down, mute, copied, or say what they lack.
 //!
 //! Invariant: whoever is down is named until it is back, was removed, or is announced to hibernate and nothing lacks it.
+use super::partitions::alone_on;
 use super::{Problems, Severity, groups, names};
 use crate::items::{Node, Partition, Roles};
 use crate::soft::Soft;
@@ -12,20 +13,34 @@ struct Missed {
     /// Some cannot be used.
     stands: bool,
     text: String,
+    /// What to do if it never comes back.
+    never: String,
 }
 
 /// What its partitions lack while a node is down, and what to do if it never comes back.
-fn missed(state: &State, node: &Node) -> Missed {
+fn missed(state: &State, soft: &Soft, node: &Node) -> Missed {
     let mine = state.partitions().filter(|p| !p.removed && p.members.contains(&node.id));
-    let (mine, changing): (Vec<_>, Vec<_>) = mine.partition(|p| p.target.is_empty());
-    let Missed { stands, mut text } = missed_as_it_is(state, node, &mine);
+    // Those that were restored elsewhere need others first, and are told by themselves.
+    let (mine, restored): (Vec<_>, Vec<_>) = mine.partition(|p| alone_on(soft, p).is_none_or(|alone| alone == node.id));
+    let (mine, changing): (Vec<_>, Vec<_>) = mine.into_iter().partition(|p| p.target.is_empty());
+    let Missed { stands, mut text, never } = missed_as_it_is(state, node, &mine);
+    if !restored.is_empty() {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(&format!(
+            "{} {} without it since a restore",
+            names(restored.iter().map(|p| p.id.to_string())),
+            if restored.len() == 1 { "runs" } else { "run" }
+        ));
+    }
     if !changing.is_empty() {
         if !text.is_empty() {
             text.push_str("; ");
         }
         text.push_str(&missed_in_a_change(node, &changing));
     }
-    Missed { stands, text }
+    Missed { stands, text, never }
 }
 
 /// Who votes at this moment only their leaders know. That one of them has no leader is told by itself.
@@ -67,14 +82,20 @@ fn missed_as_it_is(state: &State, node: &Node, mine: &[&Partition]) -> Missed {
             names(standing().map(|p| p.id.to_string()))
         ),
         _ => format!(
-            "{} {}; if it never comes back, put another meta node in its place: \
-             `cairn admin partition move all {} NODE`",
+            "{} {}",
             names(mine.iter().map(|p| p.id.to_string())),
             if mine.len() == 1 { "runs on its other members" } else { "run on their other members" },
+        ),
+    };
+    let stands = alone || standing().next().is_some();
+    let never = match mine.is_empty() || stands {
+        true => String::new(),
+        false => format!(
+            ". If it never comes back, put another meta node in its place: `cairn admin partition move all {} NODE`",
             node.id
         ),
     };
-    Missed { stands: alone || standing().next().is_some(), text }
+    Missed { stands, text, never }
 }
 
 pub(super) fn problems(state: &State, soft: &Soft, now: WallTime, out: &mut Problems) {
@@ -94,24 +115,24 @@ pub(super) fn problems(state: &State, soft: &Soft, now: WallTime, out: &mut Prob
         } else if let Some(problem) = soft.node_problems.get(&node.id).filter(|_| node.up) {
             out.warning(format!("{name}: {problem}"));
         } else if !node.up {
-            down(state, node, now, out);
+            down(state, soft, node, now, out);
         }
     }
 }
 
 /// What a node that is down means.
-fn down(state: &State, node: &Node, now: WallTime, out: &mut Problems) {
+fn down(state: &State, soft: &Soft, node: &Node, now: WallTime, out: &mut Problems) {
     let name = describe(node);
     let seconds = now.0.saturating_sub(node.since.0) / 1_000_000_000;
     let pgs = state.disks_of(node.id).flat_map(|d| state.pgs_of(d.id)).filter(|pg| !pg.retired).count();
-    let missed = missed(state, node);
+    let missed = missed(state, soft, node);
     let hibernates = state.disks_of(node.id).any(|disk| state.hibernates(disk.id));
     if pgs == 0 && missed.text.is_empty() {
         // A manager that does not answer is told by those that do; who has no role any more is not missed.
         let has_role = node.roles.has(Roles::DATA) || node.roles.has(Roles::META);
         if !hibernates && has_role && !node.roles.has(Roles::MANAGER) {
             out.warning(format!(
-                "{name} is down for {seconds} s: nothing needs it any more; start `cairn server` there, or, if it never \
+                "{name} is down for {seconds} s: nothing needs it any more; start `cairn server` on its machine, or, if it never \
                  comes back, `cairn admin node remove {}`",
                 node.id
             ));
@@ -130,11 +151,8 @@ fn down(state: &State, node: &Node, now: WallTime, out: &mut Problems) {
         means.push_str("; ");
     }
     means.push_str(&missed.text);
-    let next = if hibernates {
-        "it hibernates, so nothing is repaired for it meanwhile; start `cairn server` there"
-    } else {
-        "start `cairn server` there"
-    };
+    let sleeps = if hibernates { "it hibernates, so nothing is repaired for it meanwhile; " } else { "" };
+    let next = format!("{sleeps}start `cairn server` on {}'s machine{}", node.id, missed.never);
     let severity = match (missed.stands, hibernates) {
         (true, _) => Severity::Critical,
         (false, true) => Severity::Notice,

@@ -151,7 +151,7 @@ fn disks_partitions_and_mute_nodes() {
     let incarnation = state.node(NodeId(18)).expect("known").incarnation.get();
     let failed = DiskAt { disk: 3, incarnation, state: 1, problem: "sync failed: EIO".into() };
     ok(&mut state, Command::DiskStates(DiskStates { disks: vec![failed] }));
-    let said = problems(&state, &soft, WallTime(0)).join("\n");
+    let said = problems(&state, &soft, WallTime(60 * SECOND)).join("\n");
     assert!(said.contains("p1 (volume default) reports no leader"), "{said}");
     assert!(said.contains("d3 (/data2/0 on n18) is failed: sync failed: EIO"), "{said}");
     assert!(said.contains("n17") && said.contains("sends no heartbeats"), "{said}");
@@ -224,9 +224,14 @@ fn a_partition_without_a_majority_is_said_to_stand() {
     down(&mut state, &members[1..2]);
     let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
     assert!(said.contains("p2 runs on its other members"), "{said}");
+    let (start, never) = (said.find("start `cairn server` on n").expect("named"), said.find("If it never comes back"));
+    assert!(never.is_some_and(|never| never > start), "what is done last stands before what is done first: {said}");
     down(&mut state, &members[2..]);
     let said = problems(&state, &soft, WallTime(26 * SECOND)).join("\n");
-    assert!(said.contains("p2 cannot be used: most members are down") && !said.contains("other members; if"), "{said}");
+    assert!(
+        said.contains("p2 cannot be used: most members are down") && !said.contains("If it never comes back"),
+        "{said}"
+    );
     assert!(!said.contains("  "), "a line is broken in the middle: {said}");
 }
 
@@ -238,7 +243,7 @@ fn many_partitions_are_few_lines() {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
     ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions: 30 }));
-    let said = problems(&state, &soft, WallTime(0));
+    let said = problems(&state, &soft, WallTime(60 * SECOND));
     let line = said.iter().find(|said| said.contains("report no leader")).expect("30 of them");
     assert!(line.starts_with("30 partitions report no leader, p2 (volume v), p3 (volume v)"), "{line}");
     assert!(line.contains("p11 (volume v) and 20 more: their names cannot be read") && !line.contains("p12"), "{line}");
@@ -252,7 +257,7 @@ fn many_partitions_are_few_lines() {
         let wish = SetPartitionMembers { partition: partition.id.get(), members, renew };
         ok(&mut state, Command::SetPartitionMembers(wish));
     }
-    let said = problems(&state, &soft, WallTime(0));
+    let said = problems(&state, &soft, WallTime(60 * SECOND));
     assert_eq!(said.iter().filter(|said| said.contains("is getting the members")).count(), 10, "{said:#?}");
     assert!(said.iter().any(|said| said.starts_with("20 more partitions are getting other members")), "{said:#?}");
 }
@@ -355,4 +360,52 @@ fn a_drain_that_does_not_go_on_is_a_problem() {
     soft.unmoved.insert((PgId(3), DiskId(2)), "y".into());
     ok(&mut state, drain(true));
     assert!(!problems(&state, &soft, WallTime(0)).join("\n").contains("the drain of"), "it was cancelled");
+}
+
+/// Whoever makes a volume would be told that it cannot be used; or a partition that stays without a leader be passed over.
+#[test]
+fn a_partition_that_was_just_made_is_not_critical() {
+    let (mut state, soft) = healthy();
+    for number in [8, 9, 10] {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
+    let at = |seconds: u64| found(&state, &soft, WallTime(seconds * SECOND)).in_order();
+    let young = at(3);
+    assert!(young.iter().all(|problem| problem.severity == Severity::Notice), "{young:#?}");
+    assert!(young[0].text.contains("p2 (volume v) was made a moment ago and reports no leader yet"), "{young:#?}");
+    let old = at(60);
+    assert!(
+        old[0].severity == Severity::Critical && old[0].text.contains("p2 (volume v) reports no leader"),
+        "{old:#?}"
+    );
+}
+
+/// A partition that was restored and runs would be called unusable, and nobody be told how it gets its members again.
+#[test]
+fn a_restored_partition_runs_alone() {
+    let (mut state, mut soft) = healthy();
+    for number in [8, 9, 10] {
+        ok(&mut state, Command::Register(register(number, Roles::META, 0)));
+    }
+    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
+    let made = state.partitions().last().expect("made").clone();
+    let (leader, others) = (made.members[0], &made.members[1..]);
+    let mut told = |voters: u32| {
+        let report = cairn_wire::manager::PartitionReport { voters, ..Default::default() };
+        soft.partitions.insert(made.id, PartitionLoad { leader, report });
+        soft.clone()
+    };
+    let (alone, three) = (told(1), told(3));
+    down(&mut state, &others.iter().map(|node| node.get()).collect::<Vec<_>>());
+    let said = problems(&state, &alone, WallTime(60 * SECOND)).join("\n");
+    let members = format!("{} {}", others[0], others[1]);
+    assert!(said.contains(&format!("p2 (volume v) was restored on {leader} and runs there alone")), "{said}");
+    assert!(
+        said.contains(&format!("partition remove 2 {members}`"))
+            && said.contains(&format!("partition add 2 {members}`"))
+    );
+    assert!(!said.contains("cannot be used") && said.contains("p2 runs without it since a restore"), "{said}");
+    let said = problems(&state, &three, WallTime(60 * SECOND)).join("\n");
+    assert!(said.contains("p2 cannot be used: most members are down") && !said.contains("restore"), "{said}");
 }

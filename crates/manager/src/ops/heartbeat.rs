@@ -293,7 +293,8 @@ fn take_refused(state: &State, leading: &mut Leading, node: NodeId, request: &He
         let (pg, disk) = (PgId(report.pg), DiskId(report.disk));
         if is_here(disk) && state.pg(pg).is_some() {
             let RefusedRequests { count, seconds, .. } = *report;
-            let refused = Refused { count, seconds, text: shorten(&report.text, PROBLEM_MAX), epoch: Epoch(report.epoch) };
+            let refused =
+                Refused { count, seconds, text: shorten(&report.text, PROBLEM_MAX), epoch: Epoch(report.epoch) };
             leading.soft.refused.insert((pg, disk, report.writes, report.code), refused);
         }
     }
