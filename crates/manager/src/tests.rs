@@ -1,6 +1,7 @@
 //! Managers over loopback with real logs, and nodes that are played by the tests.
 mod cluster;
 mod failures;
+mod force;
 mod jobs;
 mod marks;
 mod moves;

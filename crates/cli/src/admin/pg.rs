@@ -39,7 +39,7 @@ enum Verb {
     },
     /// Give up destroyed disks that a group waits for, and what only they held; says first what that is
     Force {
-        /// The placement group
+        /// The placement group, or all: every group that waits for one of these disks and cannot be read
         pg: String,
         /// Disks that are destroyed, such as d3; never one that may come back
         #[arg(long = "lost", required_unless_present = "known_loss", value_name = "DISK")]
@@ -58,7 +58,7 @@ impl PgArgs {
         match (self.verb, self.pg) {
             (Some(Verb::Ls { volume, unhealthy }), _) => list(context, volume.as_deref(), unhealthy).await,
             (Some(Verb::Force { pg, lost, known_loss, yes_lose_data }), _) => {
-                force(context, pg_number(&pg)?, &lost, yes_lose_data || known_loss).await
+                force(context, &pg, &lost, yes_lose_data || known_loss).await
             }
             (None, Some(text)) => show(context, pg_number(&text)?).await,
             (None, None) => Err(CliError::usage("write ls, or the number of a placement group")),
@@ -80,14 +80,46 @@ fn pg_number(text: &str) -> Result<u32> {
 }
 
 /// Says what is lost; does it only when asked to in so many words.
-async fn force(context: &Context, pg: u32, lost: &[String], confirmed: bool) -> Result<()> {
+async fn force(context: &Context, text: &str, lost: &[String], confirmed: bool) -> Result<()> {
     let number = |text: &String| {
         let digits = text.strip_prefix('d').unwrap_or(text);
         digits.parse::<u32>().map_err(|_| CliError::usage(format!("{text:?} is no disk: write its number, such as d3")))
     };
     let lost_disks = lost.iter().map(number).collect::<Result<Vec<u32>>>()?;
+    let pgs = match text {
+        "all" if lost.is_empty() => {
+            return Err(CliError::usage("with --known-loss write the number of one placement group"));
+        }
+        "all" => waiting_for(&status(context).await?.1, &lost_disks),
+        one => vec![pg_number(one)?],
+    };
+    if pgs.is_empty() {
+        let text = "no placement group that cannot be read waits for these disks; cairn admin pg ls --unhealthy shows those that wait";
+        return Err(CliError::refused(Exit::NotFound, text));
+    }
+    for pg in pgs {
+        let name = if text == "all" { format!("pg{pg}: ") } else { String::new() };
+        force_one(context, (pg, &name), &lost_disks, confirmed).await?;
+    }
+    match confirmed {
+        true => Ok(()),
+        false => Err(CliError::usage("nothing was done; if this is what you want, add --yes-lose-data")),
+    }
+}
+
+/// Groups that cannot be read and wait for one of these disks.
+fn waiting_for(map: &ClusterMap, lost: &[u32]) -> Vec<u32> {
+    let waits = |view: &PgView| {
+        let mut waiting = view.members.iter().filter(|(_, state)| *state == cairn_types::MemberState::Waiting);
+        health(view) == "waiting" && waiting.any(|(disk, _)| lost.contains(disk))
+    };
+    let used = map.pgs.iter().filter(|pg| pg.state.as_ref().is_some_and(|state| !state.retired));
+    used.filter_map(PgView::decode).filter(waits).map(|view| view.id.0).collect()
+}
+
+async fn force_one(context: &Context, (pg, name): (u32, &str), lost_disks: &[u32], confirmed: bool) -> Result<()> {
     let client = context.client().await?;
-    let request = ForcePgRequest { pg, lost_disks, confirmed };
+    let request = ForcePgRequest { pg, lost_disks: lost_disks.to_vec(), confirmed };
     let what = format!("giving up disks of placement group {pg}");
     let answer: ForcePgResponse = client.manager(&what, Opcode::ForcePg, &request).await?;
     if context.out.is_json() {
@@ -98,12 +130,9 @@ async fn force(context: &Context, pg: u32, lost: &[String], confirmed: bool) -> 
             "epoch": answer.state.map(|state| state.epoch),
         }))?;
     } else {
-        context.out.line(format!("{}: {}", if confirmed { "done" } else { "it would mean" }, answer.meaning))?;
+        context.out.line(format!("{name}{}: {}", if confirmed { "done" } else { "it would mean" }, answer.meaning))?;
     }
-    match confirmed {
-        true => Ok(()),
-        false => Err(CliError::usage("nothing was done; if this is what you want, add --yes-lose-data")),
-    }
+    Ok(())
 }
 
 /// How it is, in a word.
@@ -359,6 +388,44 @@ mod tests {
     fn members_that_list_fewer_chunks_are_named() {
         assert!(lacking(&[(1, 3), (2, 3)].into()).is_empty() && lacking(&BTreeMap::new()).is_empty());
         assert_eq!(lacking(&[(1, 3), (2, 1), (3, 0)].into()), ["d2 lists 1 of 3 chunks", "d3 lists 0 of 3 chunks"]);
+    }
+
+    /// Groups of a lost disk would be left out, or ones that do not wait for it be given up.
+    #[test]
+    fn all_are_those_that_wait_for_a_lost_disk() {
+        use cairn_wire::data::{PgMember, PgState};
+        let group = |pg, states: &[MemberState]| {
+            let members = states.iter().zip(1..).map(|(state, disk)| PgMember {
+                disk,
+                state: u32::from(state.code()),
+                node: disk,
+            });
+            let scheme = u32::from(Scheme::Replicated(states.len() as u8).code());
+            let state = PgState {
+                pg,
+                volume: 1,
+                scheme,
+                epoch: 1,
+                creation_epoch: 1,
+                members: members.collect(),
+                ..PgState::default()
+            };
+            Pg { state: Some(state), ..Pg::default() }
+        };
+        use MemberState::{Offline, Serving, Waiting};
+        let mut map = ClusterMap {
+            pgs: vec![
+                group(1, &[Waiting]),
+                group(2, &[Serving]),
+                group(3, &[Serving, Offline]),
+                group(4, &[Offline, Waiting]),
+            ],
+            ..ClusterMap::default()
+        };
+        assert_eq!(waiting_for(&map, &[1]), [1]);
+        assert_eq!(waiting_for(&map, &[1, 2]), [1, 4]);
+        map.pgs[0].state.as_mut().expect("told").retired = true;
+        assert!(waiting_for(&map, &[1]).is_empty());
     }
 
     /// A group that has lost its last copy would look as if only one copy were missing.

@@ -54,7 +54,7 @@ fn golden() -> Vec<(Command, &'static str)> {
                 index_floor: 9,
                 fresh: vec![Swap { old: 2, new: 9 }],
             }),
-            "0801",
+            "08019a0110080110031a01022809f2020408021009",
         ),
         (Command::TakeBack(MemberAt { pg: 1, disk: 2, epoch: 3 }), "0801aa0106080110021803"),
         (
