@@ -194,6 +194,7 @@ impl RaftService {
         }
         let then = Box::new(move |result: Result<(), HostError>| match result {
             Ok(()) => reply.ok(&cairn_wire::common::Empty {}, ()),
+            Err(HostError::Refused(why)) => reply.err(WireError::new(ErrorCode::InvalidArgument, why)),
             Err(error) => reply.err(WireError::new(ErrorCode::Unavailable, error.to_string())),
         });
         self.host.accept_loss(group, then);

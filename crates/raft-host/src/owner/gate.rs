@@ -72,6 +72,12 @@ impl<S: StateMachine> Owner<S> {
     pub(super) fn accept_loss(&mut self) -> Result<(), HostError> {
         self.running()?;
         let (group, shut) = (self.parts.group, self.core.shut());
+        if shut.is_none() && !self.core.has_forgotten() {
+            return Err(HostError::Refused(
+                "this member is no older copy of itself: it votes and leads already, there is nothing to accept, and nothing was done"
+                    .into(),
+            ));
+        }
         if shut.is_some() {
             self.gate.forgot = true;
             pool::blocking(|| self.parts.book.set_forgotten(group, true))?;
@@ -111,9 +117,16 @@ pub fn told(group: GroupId, node: NodeId, shut: &Shut) -> Option<String> {
             by(teller)
         )),
         Shut::Left { at, by: teller } => Some(format!(
-            "{name} is of a former member: {} that the group went on without it (entry {at}). It neither votes nor leads; empty \
-             its directory, and add it anew if it shall be a member",
-            by(teller)
+            "{name} is of a former member: {} that the group went on without it (entry {at}). It neither votes nor leads. {}",
+            by(teller),
+            match group {
+                GroupId::MANAGER => format!(
+                    "If it shall be a member again, `cairn admin manager add {}@HOST:PORT` lets the leader fill it: its directory may \
+                     stay. If not, stop it",
+                    node.0
+                ),
+                _ => "Empty its directory, and add it anew if it shall be a member".to_owned(),
+            }
         )),
     }
 }

@@ -7,7 +7,7 @@ use cairn_raft::{Mark, Shut, Teller};
 use cairn_types::NodeId;
 
 use super::fixture::{Fate, GROUP, Node, PATIENCE, Switch, config, start, wait_for};
-use crate::{GroupMarks, HostConfig, MemberChange, Role};
+use crate::{GroupMarks, HostConfig, HostError, MemberChange, Role};
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -113,6 +113,19 @@ fn the_only_member_hears_its_witness_first() {
     node = start(dir.path(), &Arc::default(), patient(), &[1], 0);
     node._host.marks().manager_said([].into());
     wait_for("the manager knows nothing that speaks against it", || node.handle.leads());
+}
+
+/// A whole member would be said to have forgotten something, and the wrong one of two be let lead unnoticed.
+#[test]
+fn a_member_that_is_whole_has_no_loss_to_accept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, ..) = lead_alone(dir.path());
+    let term = node.handle.status().core.term;
+    let (sender, answer) = std::sync::mpsc::channel();
+    node._host.accept_loss(GROUP, Box::new(move |result| sender.send(result).unwrap()));
+    let Ok(Err(HostError::Refused(why))) = answer.recv_timeout(PATIENCE) else { panic!("it was taken") };
+    assert!(why.contains("no older copy of itself") && why.contains("nothing was done"), "{why}");
+    assert!(node.handle.leads() && node.handle.status().core.term == term && !node._host.marks().has_forgotten(GROUP));
 }
 
 /// Starts the only member, and gives what it was told of itself as it began to lead.
