@@ -44,7 +44,7 @@ impl Manager {
         if members.contains(node) {
             let at = self.look(|state, _| state.node(node).map(|n| n.address.clone()).unwrap_or_default())?;
             return match at == address || at.is_empty() {
-                true => Ok(()),
+                true => self.is_there(node, &address).await,
                 false => Err(refused(format!(
                     "{node} is a manager already, at {at}; another address: change it in its configuration and restart it; another \
                      machine: take it out first with `cairn admin manager remove {}`",
@@ -68,6 +68,19 @@ impl Manager {
         self.change_log(MemberChange::Learner(node)).await?;
         tracing::warn!(%node, "a manager was added; it gets its vote when it has caught up");
         Ok(())
+    }
+
+    /// Who is a member already is well only if it runs: one that is lost is taken out first.
+    async fn is_there(&self, node: NodeId, address: &str) -> Result<(), WireError> {
+        let deadline = self.look(|state, _| state.config().duration(cairn_manager_core::Key::ProbeDeadline))?;
+        if node == self.config.member || self.probe_node(address, deadline).await == ProbeOutcome::Alive {
+            return Ok(());
+        }
+        let number = node.get();
+        Err(refused(format!(
+            "manager {number} is a member already, and nobody answers at {address}: start it with its directory; if that is lost, \
+             `cairn admin manager remove {number}` first, start it with an empty one, and repeat"
+        )))
     }
 
     async fn remove_manager(&self, node: NodeId) -> Result<(), WireError> {
