@@ -81,6 +81,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
         bytes(total),
         bytes(free)
     ));
+    lines.extend(nearly_full(percent));
     let pgs = status.pgs.unwrap_or_default();
     let all = pgs.complete + pgs.degraded + pgs.read_only + pgs.waiting;
     let mut text = format!("groups      {} of {all} complete", pgs.complete);
@@ -116,6 +117,16 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     lines.push(String::new());
     lines.extend(problems(status));
     lines
+}
+
+/// Above this much of the space in use something has to be done soon: repair and writes need room.
+const NEARLY_FULL_PERCENT: f64 = 85.0;
+
+/// Said beside the problems: nothing is wrong yet.
+fn nearly_full(percent: f64) -> Option<String> {
+    (percent > NEARLY_FULL_PERCENT).then(|| {
+        format!("            more than {NEARLY_FULL_PERCENT:.0} % used: add disks or delete files before writes and repair find no room")
+    })
 }
 
 /// What is wrong, or that nothing is.
@@ -277,6 +288,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
+        assert!(!text.contains("more than 85 % used"), "{text}");
+        let mut full = map.clone();
+        full.disks.iter_mut().for_each(|disk| disk.free_bytes = 256 << 20);
+        assert!(
+            lines(&status, &full).join("\n").contains("more than 85 % used: add disks"),
+            "nobody is told before writes fail"
+        );
         assert!(!text.contains("n2 (h2:1"), "a manager that was removed is not missed:\n{text}");
         let told = status_json(&status, &map);
         assert_eq!(told["healthy"], false);

@@ -14,6 +14,17 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether they have come.
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
 
+/// An even number of managers needs as many for a majority as one more would have.
+fn even(voters: usize) -> Option<String> {
+    (voters > 0 && voters.is_multiple_of(2)).then(|| {
+        format!(
+            "{voters} managers vote, and survive no more losses than {}: add one with `cairn admin manager add NUMBER@HOST:PORT`, or \
+             remove one",
+            voters - 1
+        )
+    })
+}
+
 impl Manager {
     /// What a leader that has just begun would say is wrong: it waits for the reports.
     pub(crate) async fn status(&self) -> Result<StatusResponse, WireError> {
@@ -49,6 +60,9 @@ impl Manager {
                 managers.len(),
                 node.get()
             );
+            problems.push(Severity::Warning, text);
+        }
+        if let Some(text) = even(managers.len()) {
             problems.push(Severity::Warning, text);
         }
         problems.in_order()
@@ -96,5 +110,22 @@ impl Manager {
                 manager_members: self.manager_table(|node| leading.managers.get(&node) == Some(&true)),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::even;
+
+    /// A cluster that a lost manager left with two would be called healthy, and stand with the next loss.
+    #[test]
+    fn an_even_number_of_managers_is_named() {
+        assert!([1, 3, 5, 0].into_iter().all(|voters| even(voters).is_none()));
+        for (voters, like) in [(2, 1), (4, 3)] {
+            let text = even(voters).expect("even");
+            assert!(
+                text.starts_with(&format!("{voters} managers vote, and survive no more losses than {like}: add one"))
+            );
+        }
     }
 }
