@@ -136,8 +136,12 @@ impl Manager {
         if needed <= active || matches!(command, Command::ActivateLevel(_)) {
             return Ok(());
         }
-        let text = self.understanding().refusal("this", needed);
-        Err(WireError::new(ErrorCode::NotSupported, text))
+        let understanding = self.understanding();
+        let code = match understanding.is_about_to_activate(needed) {
+            true => ErrorCode::Overloaded,
+            false => ErrorCode::NotSupported,
+        };
+        Err(WireError::new(code, understanding.refusal("this", needed)))
     }
 
     /// Whether this leader, or who elected it, has forgotten something and the nodes were not asked for it yet: managers of before do not

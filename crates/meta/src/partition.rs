@@ -312,8 +312,12 @@ impl Partition {
             return None;
         }
         let understanding = self.handle.status().core.understanding;
-        // Leaves the number of the request unused.
-        Some(WireError::new(ErrorCode::UnknownOperation, understanding.refusal(opcode.name(), needed)))
+        // Leaves the number of the request unused. What is known in a moment is repeated by the client itself.
+        let code = match understanding.is_about_to_activate(needed) {
+            true => ErrorCode::Overloaded,
+            false => ErrorCode::UnknownOperation,
+        };
+        Some(WireError::new(code, understanding.refusal(opcode.name(), needed)))
     }
 
     /// For a manager that has forgotten them.

@@ -55,6 +55,11 @@ impl Understanding {
         Self { common, behind }
     }
 
+    /// All know the level, and its activation is on its way: whoever repeats what needs it soon succeeds.
+    pub fn is_about_to_activate(&self, level: u32) -> bool {
+        self.common.is_some_and(|common| common >= level)
+    }
+
     /// Why something of a level cannot be done while less is activated, with who is to be upgraded.
     pub fn refusal(&self, what: &str, level: u32) -> String {
         let names: Vec<String> = self.behind.iter().map(ToString::to_string).collect();
@@ -94,5 +99,10 @@ mod tests {
         assert_eq!(silent, Understanding { common: None, behind: vec![NodeId(3)] });
         assert!(silent.refusal("this", 1).contains("n3 was not heard yet"));
         assert!(of(&[]).refusal("this", 2).contains("in a moment"));
+        assert!(of(&[]).is_about_to_activate(3) && !of(&[]).is_about_to_activate(4));
+        assert!(
+            !old.is_about_to_activate(2) && !silent.is_about_to_activate(0),
+            "somebody is to be upgraded, or started"
+        );
     }
 }
