@@ -168,6 +168,9 @@ impl ManagerServer {
         match status {
             Some(status) => match (status.trouble(GroupId::MANAGER, self.manager.config.member), status.core.leader) {
                 (Some(why), _) => Err(format!("the manager's group: {why}")),
+                (None, None) if !status.core.members.contains(self.manager.config.member) => {
+                    Err(waits(self.manager.config.member))
+                }
                 (None, None) => Err("the manager's group has no leader: a majority of its members has to run".into()),
                 (None, Some(_)) => Ok(()),
             },
@@ -183,6 +186,14 @@ impl ManagerServer {
             tracing::error!("the manager's thread panicked");
         }
     }
+}
+
+/// Of a manager that runs and is no member.
+fn waits(member: NodeId) -> String {
+    let number = member.get();
+    format!(
+        "manager {number} is no member of the managers' group: it waits for `cairn admin manager add {number}@HOST:PORT` with its address"
+    )
 }
 
 impl Drop for ManagerServer {
