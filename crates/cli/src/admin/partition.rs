@@ -201,7 +201,12 @@ async fn change(context: &Context, partition: &str, add: &[String], remove: &[St
     let mut partitions = chosen(&map, partition, &remove)?;
     if partition == "all" && add == remove {
         // What it leads it has.
-        partitions.retain(|id| !map.partitions.iter().any(|p| p.id == *id && add.contains(&p.leader)));
+        let led = |id: &u32| map.partitions.iter().any(|p| p.id == *id && add.contains(&p.leader));
+        let (leads, others): (Vec<u32>, Vec<u32>) = partitions.into_iter().partition(led);
+        partitions = others;
+        if !leads.is_empty() && !context.out.is_json() {
+            context.out.line(left_as_they_are(&leads, &add))?;
+        }
     }
     let client = context.client().await?;
     for id in &partitions {
@@ -224,6 +229,16 @@ async fn change(context: &Context, partition: &str, add: &[String], remove: &[St
         }
     }
     Ok(())
+}
+
+/// What is said of partitions that a member leads which is to be added anew.
+fn left_as_they_are(leads: &[u32], nodes: &[u32]) -> String {
+    let names = |letter: char, ids: &[u32]| ids.iter().map(|id| format!("{letter}{id}")).collect::<Vec<_>>().join(", ");
+    format!(
+        "{} led by {}, which has everything of them: they are left as they are",
+        names('p', leads),
+        names('n', nodes)
+    )
 }
 
 /// The partitions that are meant.
@@ -249,5 +264,19 @@ fn chosen(map: &ClusterMap, text: &str, remove: &[u32]) -> Result<Vec<u32>> {
             Exit::NotFound,
             format!("there is no partition {id}; cairn admin partition ls shows those that exist"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Partitions would be passed over without a word, as if they had been renewed.
+    #[test]
+    fn what_is_left_as_it_is_is_named() {
+        assert_eq!(
+            left_as_they_are(&[1, 3], &[21]),
+            "p1, p3 led by n21, which has everything of them: they are left as they are"
+        );
     }
 }
