@@ -73,7 +73,15 @@ impl QuotaArgs {
                     return Err(CliError::usage(text));
                 }
                 let found = find(context, context.remote(&path)?, true).await?;
-                set(&found, target(&found, volume), bytes.unwrap_or(0), inodes.unwrap_or(0)).await
+                let inode = target(&found, volume);
+                set(&found, inode, bytes.unwrap_or(0), inodes.unwrap_or(0)).await?;
+                // Only a hint: that it was set is what was asked for.
+                if let Ok(Some(quota)) = found.volume.quota(inode, &found.at.path).await
+                    && let Some(text) = used_up(&quota)
+                {
+                    eprintln!("cairn: note: {text}");
+                }
+                Ok(())
             }
             Action::Get { path, volume } => {
                 let found = find(context, context.remote(&path)?, true).await?;
@@ -97,6 +105,21 @@ async fn set(found: &Found, inode: u64, bytes: u64, inodes: u64) -> Result<()> {
     let set = found.volume.set_quota(inode, &found.at.path, bytes, inodes).await;
     set.map_err(|error| error.named_for(&found.at))?;
     Ok(())
+}
+
+/// A limit below what is there already stops every writer at once.
+fn used_up(quota: &Quota) -> Option<String> {
+    let over = |what: &str, used: u64, max: u64| {
+        (max != 0 && used >= max).then(|| format!("{used} {what} are there already, and the limit is {max}"))
+    };
+    let all = [over("bytes", quota.bytes_used, quota.bytes_max), over("inodes", quota.inodes_used, quota.inodes_max)];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "{}: every write that needs more fails from now on; cairn fs quota set raises the limit",
+            all.join(", and ")
+        )
+    })
 }
 
 async fn get(context: &Context, found: &Found, inode: u64) -> Result<()> {
@@ -236,4 +259,25 @@ async fn find_names(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit below what is there would be taken without a word, and stop every writer.
+    #[test]
+    fn a_limit_that_is_used_up_is_named() {
+        let quota = |bytes_max, inodes_max| Quota {
+            bytes_used: 480,
+            inodes_used: 3,
+            bytes_max,
+            inodes_max,
+            ..Quota::default()
+        };
+        assert!(used_up(&quota(0, 0)).is_none() && used_up(&quota(481, 4)).is_none());
+        let said = used_up(&quota(10, 4)).expect("too low");
+        assert!(said.starts_with("480 bytes are there already, and the limit is 10: every write"), "{said}");
+        assert!(used_up(&quota(0, 3)).is_some_and(|said| said.contains("3 inodes")));
+    }
 }
