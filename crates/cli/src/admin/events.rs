@@ -1,9 +1,10 @@
 //! `cairn admin events`: what happened, as the managers keep it: one line an event, what it means with `--meaning`.
 use crate::context::Context;
 use crate::error::{CliError, Result};
+use crate::exit::Exit;
 use crate::human::utc_time;
 use cairn_wire::Opcode;
-use cairn_wire::manager::{Event, ListEventsRequest, ListEventsResponse};
+use cairn_wire::manager::{ClusterMap, Event, ListEventsRequest, ListEventsResponse};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,6 +38,10 @@ impl EventsArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let since_ns = self.since.as_deref().map(|text| since(text, now_ns())).transpose()?.unwrap_or(0);
         let node = self.node.as_deref().map(number).transpose()?.unwrap_or(0);
+        if node != 0 {
+            let (_, map) = super::status(context).await?;
+            known(&map, node)?;
+        }
         let client = context.client().await?;
         let mut request =
             ListEventsRequest { after: 0, since_ns, node, kinds: self.kinds.clone(), max: self.lines.unwrap_or(0) };
@@ -87,6 +92,17 @@ fn number(text: &str) -> Result<u32> {
     })
 }
 
+/// A node that there never was has no events, which would look as if nothing had happened to it.
+fn known(map: &ClusterMap, node: u32) -> Result<()> {
+    match map.nodes.iter().any(|known| known.id == node) {
+        true => Ok(()),
+        false => {
+            let text = format!("there is no node n{node}; cairn admin node ls shows all");
+            Err(CliError::refused(Exit::NotFound, text))
+        }
+    }
+}
+
 /// Name and meaning of an event's kind.
 fn kind<'a>(event: &Event, answer: &'a ListEventsResponse) -> (&'a str, &'a str) {
     let kind = answer.kinds.iter().find(|kind| kind.code == event.kind);
@@ -123,6 +139,9 @@ mod tests {
         assert_eq!(since("2m", 200_000_000_000).expect("a time"), 80_000_000_000);
         assert_eq!(since("9d", 5).expect("a time"), 0);
         assert!(since("2", 5).is_err() && since("m", 5).is_err() && since("2w", 5).is_err());
+        let node = cairn_wire::manager::Node { id: 17, ..Default::default() };
+        let map = ClusterMap { nodes: vec![node], ..ClusterMap::default() };
+        assert!(known(&map, 17).is_ok() && known(&map, 99).is_err(), "a node that never was");
         assert!(number("n17").is_ok_and(|n| n == 17) && number("d3").is_err());
     }
 }
