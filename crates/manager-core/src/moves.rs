@@ -153,7 +153,7 @@ fn reason(state: &State, pg: &Pg, old: DiskId, bytes: u64, why: NoSuccessor) -> 
     let or = if state.is_drained(old) { ", or cancel the drain" } else { "" };
     match why {
         NoSuccessor::NoDisk => {
-            format!("no disk that may take it is outside {}: add a disk{or}", pg.id)
+            format!("every other disk that may take it is already in {}, or was: add a disk{or}", pg.id)
         }
         NoSuccessor::Domain => format!(
             "every other disk that may take it is in a rack or on a host with other members of {}: add a disk {}{or}",

@@ -334,7 +334,7 @@ impl<'a> Planner<'a> {
         let rack = node.map_or("", |node| node.rack.as_str());
         match why {
             NoSuccessor::NoDisk => {
-                format!("no disk in service is outside {}: bring it back, or add a disk", pg.id)
+                format!("every other disk in service is already in {}, or was: bring it back, or add a disk", pg.id)
             }
             NoSuccessor::Domain => format!(
                 "every other disk in service is in a rack or on a host with other members of {}: bring it back, or add a \

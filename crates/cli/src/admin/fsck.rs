@@ -158,13 +158,18 @@ fn shown(findings: &[FsckFinding], all: bool) -> (Vec<&FsckFinding>, Vec<String>
     let rank = |finding: &FsckFinding| {
         WORST_FIRST.iter().position(|one| *one == severity(finding)).unwrap_or(WORST_FIRST.len())
     };
-    sorted.sort_by_key(|finding| rank(finding));
+    // What people use comes before what they threw away.
+    sorted.sort_by_key(|finding| (rank(finding), in_trash(finding)));
     let rest = sorted.split_off(SHOWN_MAX);
     let sums = WORST_FIRST.iter().filter_map(|name| {
         let count = rest.iter().filter(|finding| severity(finding) == *name).count();
         (count > 0).then(|| format!("{count} more that are {name}"))
     });
     (sorted, sums.collect())
+}
+
+fn in_trash(finding: &FsckFinding) -> bool {
+    finding.path.starts_with(b"/.trash/")
 }
 
 fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result<()> {
@@ -222,6 +227,9 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[
     if unread > 0 {
         let why = match away {
             "" => "too few members of their placement groups serve, see cairn admin status".to_owned(),
+            one if !one.contains(", ") && !one.contains(" more") => {
+                format!("{one} is away; start or mend it, the data comes back with it")
+            }
             names => format!("{names} are away; start or mend them, the data comes back with them"),
         };
         texts.push(format!("{least}{} cannot be read now: {why}", count(unread)));
@@ -256,6 +264,10 @@ mod tests {
             (some.len(), some[0].inode, sums),
             (SHOWN_MAX, 9000, vec!["2951 more that are degraded".to_owned()])
         );
+        let path = |inode, path: &str| FsckFinding { path: path.into(), ..finding(inode, DEGRADED) };
+        let mut named: Vec<FsckFinding> = (0..90).map(|inode| path(inode, "/.trash/0/a")).collect();
+        named.push(path(7000, "/home/a"));
+        assert_eq!(shown(&named, false).0[0].inode, 7000, "what was thrown away would hide it");
         assert_eq!(shown(&findings, true).0.len(), 3001, "programs get all");
         assert_eq!(shown(&findings[..10], false).0.len(), 10);
     }

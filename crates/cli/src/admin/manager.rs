@@ -193,7 +193,11 @@ async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
         there.then(|| format!("manager {number} leaves"))
     };
     let done = wait.until(context, there).await?;
-    said(context, number, if done { "removed" } else { "leaves" }).await
+    said(context, number, if done { "removed" } else { "leaves" }).await?;
+    match context.out.is_json() {
+        true => Ok(()),
+        false => context.out.line(format!("when its process is stopped, cairn admin node remove n{number} takes it out of the list of nodes; its number is not given again then")),
+    }
 }
 
 /// What became of it, and a word about even numbers.

@@ -162,12 +162,10 @@ fn down(state: &State, soft: &Soft, node: &Node, now: WallTime, out: &mut Proble
 }
 
 fn describe(node: &Node) -> String {
-    format!(
-        "{} ({}, {}, rack {:?}, host {:?})",
-        node.id,
-        node.roles.names().join("+"),
-        node.address,
-        node.rack,
-        node.host
-    )
+    // Who was a manager and is none any more has none.
+    let roles = match node.roles.names().join("+") {
+        none if none.is_empty() => none,
+        roles => format!("{roles}, "),
+    };
+    format!("{} ({roles}{}, rack {:?}, host {:?})", node.id, node.address, node.rack, node.host)
 }
