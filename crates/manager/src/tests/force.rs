@@ -1,10 +1,11 @@
-//! A lost disk with the only copy of a group: given up by word, in so many words, and then removed.
+//! A lost disk with the only copy of a group: given up by word, in so many words, and then removed. And what a meta node is told
+//! that is to be drained.
 use super::cluster::{Managers, eventually};
 use super::node::{Node, told};
 use cairn_types::Epoch;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
-use cairn_wire::manager::{ForcePgRequest, ForcePgResponse, RemoveRequest, Target};
+use cairn_wire::manager::{DrainRequest, ForcePgRequest, ForcePgResponse, RemoveRequest, Target};
 
 /// The cluster would be CRITICAL for ever, and its lost disk be kept in the list for ever; or an empty disk serve without a word.
 #[test]
@@ -13,11 +14,15 @@ fn a_lost_disk_with_single_copies_is_got_rid_of() {
     managers.cluster();
     managers.set(&[("default_layout", "r1"), ("pgs_per_volume_max", "1"), ("node_timeout", "1s")]);
     let mut nodes: Vec<Node> = (1..=2).map(|n| Node::start(&managers, n, "data", 1)).collect();
-    let _meta = Node::start(&managers, 3, "meta", 0);
+    let meta = Node::start(&managers, 3, "meta", 0);
     let group = |managers: &Managers| {
         managers.map().pgs.into_iter().filter_map(|pg| pg.state).find(|pg| !pg.retired && pg.members.len() == 1)
     };
     let pg = eventually("a group", || group(&managers));
+    let of_meta = Target { kind: 2, id: meta.id(), rack: String::new() };
+    let drain = DrainRequest { target: Some(of_meta), cancel: false };
+    let drained = managers.try_call::<Empty>(Opcode::Drain, &drain).expect_err("it has no disk").to_string();
+    assert!(drained.contains(&format!("cairn admin partition move all n{} NODE", meta.id())), "{drained}");
     let lost = nodes.iter().position(|node| node.disk() == pg.members[0].disk).expect("a node");
     let disk = nodes[lost].disk();
     nodes[lost].kill();

@@ -119,7 +119,8 @@ fn a_removed_manager_that_comes_back_takes_no_part() {
     managers.set(&[("node_timeout", "30s")]);
     managers.restart(out, cluster);
     let manager = &managers.running[out].as_ref().expect("it runs").manager;
-    eventually("it to be told", || manager.health().err().filter(|why| why.contains("former member")));
+    let why = eventually("it to be told", || manager.health().err().filter(|why| why.contains("former member")));
+    assert!(why.contains(&format!("cairn admin manager add {}@", out + 1)), "what makes a member of it again: {why}");
     assert!(!manager.leads());
 }
 

@@ -143,7 +143,12 @@ fn one_manager_becomes_three() {
         assert!(error.to_string().contains(wanted), "{error}");
     }
     for number in [2, 3] {
-        managers.add();
+        let added = managers.add();
+        // Whoever looks at the new process would look for a majority that is not missing.
+        eventually("it to say what it waits for", || {
+            let why = managers.running[added].as_ref().expect("it runs").manager.health().err();
+            why.filter(|why| why.contains(&format!("cairn admin manager add {number}@")))
+        });
         change(&managers, vec![number]).expect("added");
         register_manager(&managers, number, 70 + number as u8).expect("registered");
         eventually("the new member's vote", || managers.status().managers.contains(&number).then_some(()));
@@ -159,6 +164,8 @@ fn one_manager_becomes_three() {
         managers.status().problems.into_iter().find(|p| p.contains("manager n1 does not answer"))
     });
     assert!(problem.contains("2 of 3 managers") && problem.contains("cairn admin manager remove 1"), "{problem}");
+    let dead = change(&managers, vec![1]).expect_err("it is a member that does not run").to_string();
+    assert!(dead.contains("manager 1 is a member already") && dead.contains("manager remove 1` first"), "{dead}");
     // With the dead one gone two are left, which both answer; a leader that is to go hands over first.
     let remove = |managers: &Managers, number: usize| {
         let request = ChangeMembersRequest { remove: vec![number as u32 + 1], ..ChangeMembersRequest::default() };
