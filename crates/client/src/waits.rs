@@ -10,9 +10,11 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Who is told that a call still waits, and why the last attempt failed; nobody, if nothing is said.
 #[derive(Clone, Default)]
-pub struct ToldWaits(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct ToldWaits(Option<Tell>);
 
 impl ToldWaits {
     pub fn to(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {

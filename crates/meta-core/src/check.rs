@@ -529,6 +529,14 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         Kind::DeadSession => {
             found.dead_sessions.insert(key::number(suffix)?);
         }
+        _ => return collect_of_others(found, kind, suffix, value),
+    }
+    Some(())
+}
+
+/// An entry about operations with other partitions, about blocks of several owners, or about snapshots.
+fn collect_of_others(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
+    match kind {
         Kind::TxLock => {
             found.tx_locks.insert(key::tx_of_lock(suffix)?, TxLock::decode(value)?);
         }

@@ -59,6 +59,21 @@ const COLUMNS: [(&str, Align); 6] = [
     ("STORED", Align::Right),
 ];
 
+/// Space of all disks, before redundancy.
+fn disks_line(map: &ClusterMap, human: bool) -> String {
+    let (total, free) = disk_sums(map);
+    let used = total.saturating_sub(free);
+    let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
+    let size = |bytes| human::size(bytes, human);
+    format!(
+        "disks: {} in all, {} used ({percent:.0} %), {} free, {} of it for data, the rest is kept free (before redundancy: a file of layout r3 takes three times its size, one of rs-6-3 one and a half)",
+        size(total),
+        size(used),
+        size(free),
+        size(writable_sum(map))
+    )
+}
+
 impl DfArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let paths: Vec<RemotePath> =
@@ -119,16 +134,7 @@ impl DfArgs {
         }
         if !context.out.is_json() {
             table.print(&context.out)?;
-            let used = total.saturating_sub(free);
-            let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
-            let size = |bytes| human::size(bytes, self.human);
-            context.out.line(format!(
-                "disks: {} in all, {} used ({percent:.0} %), {} free, {} of it for data, the rest is kept free (before redundancy: a file of layout r3 takes three times its size, one of rs-6-3 one and a half)",
-                size(total),
-                size(used),
-                size(free),
-                size(writable_sum(&map))
-            ))?;
+            context.out.line(disks_line(&map, self.human))?;
             lines.iter().try_for_each(|line| context.out.line(line))?;
         }
         report.finish()

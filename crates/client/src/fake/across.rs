@@ -93,6 +93,7 @@ impl State {
     }
 
     /// All members of the first partition understand this by now.
+    #[cfg(test)]
     pub(crate) fn set_feature_level(&mut self, level: u32) {
         let request = SetFeatureLevel { level }.encode_to_vec();
         let applied = self.apply(1, Opcode::SetFeatureLevel, &request, &mut Vec::new());
