@@ -262,7 +262,8 @@ mod tests {
                 }
                 let words = format!("cairn {}", line.1);
                 let words = words.split("   #").next().unwrap_or_default();
-                let words = words.split([';', '|', '<', '>', '&']).next().unwrap_or_default();
+                let ends = ["; ", " | ", " < ", " > ", " &"].iter().filter_map(|end| words.find(end)).min();
+                let words = &words[..ends.unwrap_or(words.len())];
                 let words = words.split_whitespace().map(|word| word.trim_matches('\'').into());
                 let parsed = command.clone().try_get_matches_from(cairn_cli::expand_args(words));
                 assert!(

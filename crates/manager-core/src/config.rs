@@ -328,7 +328,7 @@ mod tests {
             ("node_timeouts", "5s"),
             ("probe_deadline", "10"),
             ("slow_reports", "1"),
-            ("default_layout", "r3>rs-6-3"),
+            ("default_layout", "r3>r2"),
             ("disk_reserve", "lots"),
             ("meta_members", "2"),
             ("xyz", "1"),
@@ -336,7 +336,7 @@ mod tests {
         let mistakes = config.set(items).expect_err("seven mistakes");
         assert_eq!(mistakes.len(), 7, "{mistakes:?}");
         assert!(mistakes[0].contains("is node_timeout meant?") || mistakes[0].contains("node"), "{}", mistakes[0]);
-        assert!(mistakes[3].contains("r3>rs-6-3 would be encoded later, which this version does not do; use rs-6-3"));
+        assert!(mistakes[3].contains("r3>r2"), "{}", mistakes[3]);
         assert_eq!(config, Config::default());
     }
 

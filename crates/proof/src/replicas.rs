@@ -138,7 +138,10 @@ impl Cluster {
         let (a, b) = (self.blocks_of(map, disks.0, chunk).await?, self.blocks_of(map, disks.1, chunk).await?);
         let differs = |block: &usize| a.get(*block).copied().flatten() != b.get(*block).copied().flatten();
         match (0..a.len().max(b.len())).find(differs) {
-            Some(block) => Err(format!("{name}: block {block} of {one:?} and {other:?}")),
+            Some(block) => {
+                let of = |blocks: &[Option<u32>]| blocks.get(block).copied().flatten();
+                Err(format!("{name}: block {block} has {:?} and {:?} in {one:?} and {other:?}", of(&a), of(&b)))
+            }
             None if origin(one) != origin(other) => Err(format!("{name}: {one:?} and {other:?}")),
             None => Ok(()),
         }

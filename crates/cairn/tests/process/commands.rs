@@ -156,7 +156,7 @@ fn without_a_cluster_the_first_command_says_what_to_do() {
         println!("skipped: needs root for a network of its own, where nobody listens at the default address");
         return;
     }
-    for args in [&["fs", "ls"][..], &["admin", "status"], &["bench", "meta"], &["mount", "/mnt"]] {
+    for args in [&["fs", "ls"][..], &["admin", "status"], &["bench", "meta"], &["mount", "/", "/mnt"]] {
         let mut command = Command::new("unshare");
         command.args(["--net", binary()]).args(args).env_remove("CAIRN_CLUSTER").stdin(Stdio::null());
         let output = command.output().expect("unshare");

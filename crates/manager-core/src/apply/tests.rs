@@ -282,7 +282,7 @@ fn volumes_are_made_and_deleted() {
     assert_eq!(refused(&mut state, make("default", "r3")).code, ErrorCode::Exists);
     let error = refused(&mut state, make("a", "r3>rs-6-3"));
     assert_eq!(error.code, ErrorCode::BadLayout);
-    assert!(error.message.contains("r3>rs-6-3 would be encoded later"), "{error}");
+    assert!(error.message.contains("r3>rs-6-3 is encoded later, which needs feature level 12"), "{error}");
     ok(&mut state, make("a", "r2"));
     let pg = match ok(
         &mut state,
