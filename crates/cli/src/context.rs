@@ -266,7 +266,7 @@ impl Context {
         self.tasks.end().await;
         let hidden = std::mem::take(&mut *self.hidden.lock());
         for (volume, path) in hidden {
-            if let Err(error) = volume.remove_tree(&path).await {
+            if let Err(error) = crate::transfer::hidden::take_away(&volume, &path).await {
                 tracing::debug!(%error, "what was being built is removed when it is built again");
             }
         }

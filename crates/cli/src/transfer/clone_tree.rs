@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::{Semaphore, mpsc};
 
 const IN_FLIGHT: usize = 64;
+/// Files whose bytes are copied at a time: each reads ahead and writes several streams.
+const COPIES: usize = 4;
 /// How often a file is tried that is changed meanwhile.
 const TRIES: usize = 4;
 
@@ -43,6 +45,7 @@ pub struct CloneTree {
     is_failed: AtomicBool,
     /// Files that were copied after all, and their bytes.
     pub copied: (AtomicU64, AtomicU64),
+    copies: Semaphore,
 }
 
 /// A directory being made.
@@ -70,6 +73,7 @@ impl CloneTree {
             failed: Mutex::default(),
             is_failed: AtomicBool::new(false),
             copied: Default::default(),
+            copies: Semaphore::new(COPIES),
         })
     }
 
@@ -311,7 +315,9 @@ impl CloneTree {
     /// Reads and writes it, in the place of the file that was begun.
     async fn copy(&self, source: Attributes, parent: u64, path: &RemotePath) -> Result<(u64, Attributes)> {
         let volume = &self.hidden.volume;
-        let layout = Layout::from_bits(source.layout).unwrap_or(Layout::replicated(3));
+        // A new file is in the first stage, whatever the source has come to.
+        let layout = Layout::from_bits(source.layout).unwrap_or(Layout::replicated(3)).fresh();
+        let _turn = self.copies.acquire().await;
         let (mode, mtime_ns) = (0o600, source.mtime_ns);
         let options = WriteOptions { mode, mtime_ns, layout, exclusive: false, owner: None };
         let named = |error: cairn_client::ClientError| CliError::from(error.named_for(path));

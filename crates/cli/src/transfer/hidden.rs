@@ -2,7 +2,7 @@
 //!
 //! It is the directory `.NAME.cloning`, for its owner alone, with a file that is locked as long as the session of the builder lives: a second
 //! builder is refused, and one that comes after a crash removes what was left. A signal removes it at once (`Context::note_hidden`).
-//! Invariants: nothing of it is ever under the target's name before it is complete; what is there under that name is never removed.
+//! Invariants: nothing is removed but what a builder made, so a directory of that name that has anything else in it is left as it is and named; nothing of it is ever under the target's name before it is complete; what is there under that name is never removed.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -70,14 +70,7 @@ impl Hidden {
 
     /// Without what a builder before left, and without what the directory above passes on.
     async fn clean(&self) -> cairn_client::Result<()> {
-        for name in [TREE, LINKS] {
-            let path = self.place.join(name).path;
-            match self.volume.try_stat(&path, false).await? {
-                Some(found) if is_directory(found.mode) => self.volume.remove_tree(&path).await?,
-                Some(_) => self.volume.unlink(&path).await?,
-                None => {}
-            }
-        }
+        take_built(&self.volume, &self.place.path).await?;
         for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
             match self.volume.remove_xattr(self.inode, acl.as_bytes()).await {
                 Err(error) if error.code() != Some(ErrorCode::NoAttribute) => return Err(error),
@@ -130,21 +123,72 @@ impl Hidden {
 
     /// What cannot be removed now goes when the same target is built again.
     pub async fn remove(&self, context: &Context) {
-        if let Err(error) = self.volume.remove_tree(&self.place.path).await
-            && !error.is_not_found()
-        {
+        if let Err(error) = take_away(&self.volume, &self.place.path).await {
             tracing::warn!(place = %self.place, %error, "the place of a clone stays; cairn fs rm -r removes it");
         }
         context.forget_hidden(&self.place.path);
     }
 }
 
-/// A place that is there: of a builder that lives, or that crashed.
+/// A place that is there: of a builder that lives, or that crashed. Whatever else has the name is somebody's own.
 async fn existing(volume: &Volume, place: &RemotePath) -> Result<Attributes> {
     let found = volume.stat(&place.path, false).await.map_err(|error| error.named_for(place))?;
     if is_directory(found.mode) && found.uid == volume.who().uid {
-        return Ok(found);
+        let page = volume.readdir(found.inode, &[], false).await.map_err(|error| error.named_for(place))?;
+        let names: Vec<&[u8]> = page.entries.iter().map(|entry| &entry.name[..]).collect();
+        if page.end && is_of_a_builder(&names, found.mode) {
+            return Ok(found);
+        }
     }
-    let text = format!("{place}: it is in the way and not of this user; remove it, then repeat");
+    let text = format!("{place}: it is in the way, and nothing that a clone left; rename or remove it, then repeat");
     Err(CliError::refused(Exit::Exists, text))
+}
+
+/// What a builder makes begins with the lock; before that its directory is empty.
+fn is_of_a_builder(names: &[&[u8]], mode: u32) -> bool {
+    let known = |name: &&[u8]| [LOCK, TREE, LINKS].contains(name);
+    let begun = names.contains(&LOCK) || names.is_empty() && mode & 0o777 == 0o700;
+    begun && names.iter().all(known)
+}
+
+/// Removes a place with what a builder made in it, and nothing else: what others put there keeps it.
+pub async fn take_away(volume: &Volume, place: &[u8]) -> cairn_client::Result<()> {
+    take_built(volume, place).await?;
+    unless_gone(volume.unlink(&[place, b"/", LOCK].concat()).await)?;
+    unless_gone(volume.rmdir(place).await)
+}
+
+async fn take_built(volume: &Volume, place: &[u8]) -> cairn_client::Result<()> {
+    for name in [TREE, LINKS] {
+        let path = [place, b"/", name].concat();
+        match volume.try_stat(&path, false).await? {
+            Some(found) if is_directory(found.mode) => unless_gone(volume.remove_tree(&path).await)?,
+            Some(_) => unless_gone(volume.unlink(&path).await)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn unless_gone(done: cairn_client::Result<()>) -> cairn_client::Result<()> {
+    match done {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of a user that happens to have the name would be removed with all that is in it.
+    #[test]
+    fn only_what_a_builder_left_is_taken() {
+        let names = |names: &[&'static str], mode| {
+            is_of_a_builder(&names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>(), mode)
+        };
+        assert!(names(&["lock"], 0o755) && names(&["links", "lock", "tree"], 0o700) && names(&[], 0o40700));
+        assert!(!names(&["mine"], 0o700) && !names(&["lock", "mine", "tree"], 0o700) && !names(&["tree"], 0o700));
+        assert!(!names(&[], 0o755), "an empty directory that no builder made");
+    }
 }

@@ -19,6 +19,7 @@ use crate::ops::clone_range::Part;
 use crate::shares::Place;
 use crate::stripe_set::set_of;
 use crate::view::NOT_SHARED;
+use cairn_types::Layout;
 
 /// Feature level from which on files are cloned out of snapshots.
 pub const CLONE_THEN_LEVEL: u16 = 13;
@@ -70,7 +71,11 @@ impl Namespace {
         if self.has_extents(request.inode, &inode, request.offset, to)? {
             self.check_lease(request.inode, &inode, context.session, request.lease)?;
         }
-        let then = match inode.layout == source.layout {
+        if inode.stored == 0 && (inode.layout ^ source.layout) & !Layout::STAGE_BITS == 0 {
+            // As with a clone of now: what is shared is of the scheme that the source was in.
+            inode.layout = source.layout;
+        }
+        let then = match inode.holds_alike(&source) {
             true => self.shareable_then(&view, request)?,
             false => Then { end: request.source_offset, ..Then::default() },
         };

@@ -128,6 +128,15 @@ fn clones_are_in_the_stage_of_what_they_share() {
     assert_eq!((clone(&mut d, rows, 0), stage(&d, rows)), (4 * BLOCK, Stage::Changed));
     assert_eq!(clone(&mut d, copies, 4 * BLOCK), 0, "what is kept otherwise is copied");
     assert_eq!(waiting(&d), [copies, rows]);
+    // Out of a snapshot the same: a restored tree would take all its bytes anew.
+    d.set_feature_level(13);
+    assert!(d.create_snapshot("then").expect("nothing is waited for").number > 0);
+    let then = d.resolve(ROOT, ".snapshots/then/s").expect("resolved").attributes.expect("a file").inode;
+    let back = d.create(ROOT, "back", 0o644).unwrap().inode;
+    let request = CloneRangeRequest { source: then, inode: back, length: 4 * BLOCK, ..Default::default() };
+    assert_eq!(d.clone_range(request).unwrap().length, 4 * BLOCK);
+    assert_eq!(stage(&d, back), Stage::Changed);
+    assert_eq!(waiting(&d), [copies, rows, back]);
 }
 
 /// Members of a version of before would come to another state from the same log.
