@@ -206,7 +206,12 @@ fn a_tree_is_cloned_restored_and_compared() {
     cluster.ok(&["fs", "put", new.to_str().expect("utf-8"), "/t/added"]);
     // As a builder that crashed leaves it.
     cluster.ok(&["fs", "mkdir", "-p", "/.then.cloning/tree/junk"]);
+    cluster.ok(&["fs", "put", new.to_str().expect("utf-8"), "/.then.cloning/lock"]);
     cluster.ok(&["fs", "clone", "/t@monday", "/then"]);
+    // What is a user's own stays, whatever its name.
+    cluster.ok(&["fs", "mkdir", "-p", "/.own.cloning/mine"]);
+    assert!(cluster.fails(&["fs", "clone", "/t@monday", "/own"], 4).contains("in the way"));
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "/.own.cloning/mine", "/.own.cloning"]);
     assert_eq!(portrait(&cluster, "/then"), before);
     let listed = cluster.ok(&["fs", "ls", "-a", "/"]);
     assert!(!listed.contains("cloning"), "{listed}");
