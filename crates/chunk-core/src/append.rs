@@ -1,7 +1,8 @@
 //! Whether a chunk takes an append: in order, aligned, recognised when it is repeated.
 //!
 //! Invariants: bytes are only added at the end; the only block that is ever replaced is a partial last one, whole; an
-//! append that was taken is taken again without doing anything. Not here: epochs and sessions ([`crate::fence`]).
+//! append that was taken is taken again without doing anything; one whose sender says what it follows is taken behind nothing else, so
+//! that members of a chunk whose ends are the same have the same bytes. Not here: epochs and sessions ([`crate::fence`]).
 
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};
 
@@ -44,11 +45,13 @@ pub enum AppendRefusal {
     },
 }
 
-/// Judges an append of `bytes` bytes with `crcs` checksums at `offset` of a chunk of `length` bytes.
+/// Judges an append of `bytes` bytes with `crcs` checksums at `offset` of a chunk of `length` bytes. `follows`: where the append before it
+/// ended. Whoever replaces last blocks has to say it: one that did not arrive may have ended where the next one begins, and would leave
+/// an old last block in the middle of the chunk.
 pub fn judge_append(
     length: u64,
     sealed: bool,
-    offset: u64,
+    (offset, follows): (u64, Option<u64>),
     bytes: usize,
     crcs: usize,
 ) -> Result<AppendDecision, AppendRefusal> {
@@ -63,6 +66,9 @@ pub fn judge_append(
     }
     if sealed {
         return Err(AppendRefusal::Sealed { length });
+    }
+    if follows.is_some_and(|follows| follows != length) {
+        return Err(AppendRefusal::NotAtEnd { offset, length });
     }
     if offset == length.next_multiple_of(block) {
         return Ok(AppendDecision::Take { replaces_tail: false });
@@ -82,7 +88,7 @@ mod tests {
     #[test]
     fn table() {
         let at = |length, sealed, offset, bytes: usize| {
-            judge_append(length, sealed, offset, bytes, bytes.div_ceil(BLOCK_SIZE))
+            judge_append(length, sealed, (offset, None), bytes, bytes.div_ceil(BLOCK_SIZE))
         };
         let new = Ok(Take { replaces_tail: false });
         for (length, sealed, offset, bytes, wanted) in [
@@ -103,6 +109,19 @@ mod tests {
         ] {
             assert_eq!(at(length, sealed, offset, bytes), wanted, "{length} {sealed} {offset} {bytes}");
         }
-        assert_eq!(judge_append(0, false, 0, 4097, 1), Err(AppendRefusal::Malformed));
+        assert_eq!(judge_append(0, false, (0, None), 4097, 1), Err(AppendRefusal::Malformed));
+    }
+
+    /// A member that lacks an append which replaced the last block would take the next one, and have other bytes than the rest.
+    #[test]
+    fn what_follows_something_is_taken_behind_nothing_else() {
+        let at = |length, offset, follows| judge_append(length, false, (offset, Some(follows)), 200, 1);
+        let not_at_end = |offset, length| Err(AppendRefusal::NotAtEnd { offset, length });
+        assert_eq!(at(100, 0, 100), Ok(Take { replaces_tail: true }));
+        assert_eq!(at(4096, 4096, 4096), Ok(Take { replaces_tail: false }));
+        // The append from 0 to 4096, or to 150, is not here.
+        assert_eq!(at(100, 4096, 4096), not_at_end(4096, 100));
+        assert_eq!(at(100, 0, 150), not_at_end(0, 100));
+        assert_eq!(at(200, 0, 100), Ok(Repeat));
     }
 }

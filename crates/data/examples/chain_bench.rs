@@ -100,6 +100,7 @@ impl Writer {
                 encode_crcs(&crcs, &mut encoded);
                 let request = AppendRequest {
                     row_crcs: Vec::new(),
+                    follows: None,
                     chunk: Some(self.header(0, index)),
                     creation_epoch: 1,
                     offset: at,

@@ -165,6 +165,7 @@ impl Group {
             scheme: 3,
             repair: false,
             row_crcs: Vec::new(),
+            follows: None,
         };
         let options = CallOptions::new(DEADLINE).bulk().stream(self.index);
         self.peer.call(Opcode::Append.code(), &request, data.clone(), options).await?;

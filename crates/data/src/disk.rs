@@ -99,6 +99,8 @@ pub struct AppendOp {
     pub may_create: bool,
     /// Where the bytes go.
     pub offset: u64,
+    /// Where the append before it ended, if its sender says so.
+    pub follows: Option<u64>,
     /// How many.
     pub bytes: usize,
     /// The bytes, filled up to whole blocks.

@@ -115,7 +115,7 @@ impl<P: Clone> Replica<P> {
         }
         let (length, sealed) = sum.map_or((0, false), |sum| (sum.length, sum.sealed && !asked.repair));
         let bytes = usize::try_from(asked.bytes).unwrap_or(usize::MAX);
-        match judge_append(length, sealed, asked.offset, bytes, asked.data.crcs.len()) {
+        match judge_append(length, sealed, (asked.offset, None), bytes, asked.data.crcs.len()) {
             Ok(_) => Ok(()),
             Err(AppendRefusal::Malformed) => code(ErrorCode::BadRequest),
             Err(AppendRefusal::Sealed { .. }) => code(ErrorCode::ChunkSealed),

@@ -319,7 +319,7 @@ impl SimDisk {
             return no(if may_create { ErrorCode::OffsetMismatch } else { ErrorCode::ChunkDeleted });
         }
         let (length, sealed) = here.map_or((0, false), |chunk| (chunk.length, chunk.sealed && !repair));
-        match judge_append(length, sealed, offset, bytes as usize, data.crcs.len()) {
+        match judge_append(length, sealed, (offset, None), bytes as usize, data.crcs.len()) {
             Ok(AppendDecision::Repeat) => {
                 let first = (offset / BLOCK_SIZE as u64) as usize;
                 let whole = (bytes / BLOCK_SIZE as u64) as usize;

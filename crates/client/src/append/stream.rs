@@ -247,6 +247,7 @@ impl Stream {
             scheme: u32::from(chunk.scheme),
             repair: false,
             row_crcs: Vec::new(),
+            follows: None,
         };
         let address = self.cluster.disk_address(chunk.primary);
         let (net, sender) = (self.cluster.net.clone(), self.sender.clone());

@@ -305,6 +305,7 @@ impl Stream {
             scheme: u32::from(chunk.scheme.code()),
             repair: false,
             row_crcs: data.row_crcs,
+            follows: None,
         };
         let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
         let options = CallOptions::new(deadline).bulk().stream(stream_of(chunk.id));

@@ -34,7 +34,7 @@ impl DiskStore {
         }
         let create = op.create;
         check_rows(row_tables(create.scheme, create.shard), op)
-            .and_then(|()| judge_append(0, false, 0, op.bytes, op.crcs.len()))
+            .and_then(|()| judge_append(0, false, (0, op.follows), op.bytes, op.crcs.len()))
             .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
         let header = ChunkHeader {
             cluster: self.context.cluster,
@@ -66,7 +66,7 @@ impl DiskStore {
         }
         let sealed = state.sealed && !op.repair;
         let decision = check_rows(chunk.header.row_tables(), &op)
-            .and_then(|()| judge_append(state.accepted, sealed, op.offset, op.bytes, op.crcs.len()))
+            .and_then(|()| judge_append(state.accepted, sealed, (op.offset, op.follows), op.bytes, op.crcs.len()))
             .map_err(|refusal| DataError::Refused { chunk: id, refusal })?;
         state.last_append = self.context.clock.now();
         match decision {

@@ -122,6 +122,7 @@ impl Inner {
             create,
             may_create,
             offset: asked.offset,
+            follows: asked.follows,
             bytes,
             data: payload.clone(),
             crcs,

@@ -345,6 +345,7 @@ impl Piece {
             data: self.data.freeze(),
             crcs: self.crcs,
             row_crcs: self.row_crcs,
+            follows: None,
             sync: false,
             repair: true,
         }

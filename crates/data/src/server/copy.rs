@@ -291,6 +291,7 @@ impl Inner {
                 data: data.freeze(),
                 crcs: theirs.crcs[piece.start as usize..piece.end as usize].to_vec(),
                 row_crcs: Vec::new(),
+                follows: None,
                 sync: false,
                 repair: true,
             };

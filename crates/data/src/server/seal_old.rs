@@ -302,7 +302,7 @@ impl Inner {
             let create = CreateRecord { chunk: id, scheme, shard: 0, volume, creation_epoch, session };
             let (may_create, sync, repair) = (true, false, true);
             let row_crcs = Vec::new();
-            let op = AppendOp { create, may_create, offset, bytes, data, crcs, row_crcs, sync, repair };
+            let op = AppendOp { create, may_create, offset, follows: None, bytes, data, crcs, row_crcs, sync, repair };
             let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
             return Ok(());
         }
@@ -325,6 +325,7 @@ impl Inner {
             scheme: u32::from(member.pg.scheme.code()),
             repair: true,
             row_crcs: Vec::new(),
+            follows: None,
         };
         let payload = Payload::One(data.slice(..bytes));
         let _answer: AppendResponse = self.ask(&member.pg, target, Opcode::Append, &request, payload).await?.0;

@@ -77,6 +77,7 @@ impl Column {
             scheme: u32::from(self.chunk.scheme),
             repair: false,
             row_crcs: Vec::new(),
+            follows: None,
         };
         self.end += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         if sync {

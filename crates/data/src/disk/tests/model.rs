@@ -85,7 +85,18 @@ pub(super) fn append_op(id: ChunkId, offset: u64, bytes: &[u8], sync: bool) -> A
     let create =
         CreateRecord { chunk: id, scheme, shard, volume: VolumeId(1), creation_epoch: Epoch(4), session: SessionId(7) };
     let (may_create, repair) = (true, false);
-    AppendOp { create, may_create, offset, bytes: bytes.len(), data: data.freeze(), crcs, row_crcs, sync, repair }
+    AppendOp {
+        create,
+        may_create,
+        offset,
+        follows: None,
+        bytes: bytes.len(),
+        data: data.freeze(),
+        crcs,
+        row_crcs,
+        sync,
+        repair,
+    }
 }
 
 /// Chunks from [`PARITY`] on are parity shards.

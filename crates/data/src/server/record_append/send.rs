@@ -34,7 +34,7 @@ impl Inner {
     }
 
     fn send_batch(self: &Arc<Self>, chunk: &Arc<RecordChunk>, batch: Batch) {
-        let Batch { asked, mut data, offset, end, sync } = batch;
+        let Batch { asked, mut data, offset, follows, end, sync } = batch;
         let (inner, here) = (self.clone(), chunk.clone());
         let join = ChainJoin::own(chunk.chain.is_empty(), move |outcome| inner.batch_done(&here, asked, end, outcome));
         let (member, id) = (&chunk.member, chunk.id);
@@ -75,6 +75,7 @@ impl Inner {
             create,
             may_create: true,
             offset,
+            follows: Some(follows),
             bytes,
             data: payload.clone(),
             crcs,
@@ -99,6 +100,7 @@ impl Inner {
             scheme: u32::from(member.pg.scheme.code()),
             repair: false,
             row_crcs: Vec::new(),
+            follows: Some(follows),
         };
         self.forward((member, id), asked, payload.slice(..bytes), &join, 0);
     }

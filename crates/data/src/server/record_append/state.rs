@@ -124,6 +124,8 @@ pub(super) struct Batch {
     /// From the beginning of the last block on; empty: only a sync.
     pub(super) data: AlignedBuf,
     pub(super) offset: u64,
+    /// The end of what was handed on before it.
+    pub(super) follows: u64,
     pub(super) end: u64,
     pub(super) sync: bool,
 }
@@ -192,9 +194,9 @@ impl State {
         }
         self.waiting_bytes -= bytes - self.tail.len();
         self.in_flight += 1;
-        let offset = self.end - self.tail.len() as u64;
+        let (offset, follows) = (self.end - self.tail.len() as u64, self.end);
         if bytes == self.tail.len() && (!pad || self.tail.is_empty()) {
-            return Some(Batch { asked, data: AlignedBuf::unpooled(0), offset, end: self.end, sync: true });
+            return Some(Batch { asked, data: AlignedBuf::unpooled(0), offset, follows, end: self.end, sync: true });
         }
         let mut data = AlignedBuf::unpooled(bytes.next_multiple_of(BLOCK_SIZE));
         data.extend_from_slice(&self.tail);
@@ -210,7 +212,7 @@ impl State {
         }
         self.end = offset + data.len() as u64;
         self.tail = data[data.len() - data.len() % BLOCK_SIZE..].to_vec();
-        Some(Batch { asked, data, offset, end: self.end, sync })
+        Some(Batch { asked, data, offset, follows, end: self.end, sync })
     }
 
     /// The next piece of a long record, up to the end of a block. Nobody is answered for it.
@@ -220,7 +222,7 @@ impl State {
         }
         let first = self.waiting.front().expect("it is long").frames.bytes();
         let more = APPEND_MAX - self.tail.len();
-        let offset = self.end - self.tail.len() as u64;
+        let (offset, follows) = (self.end - self.tail.len() as u64, self.end);
         let mut data = AlignedBuf::unpooled(APPEND_MAX);
         data.extend_from_slice(&self.tail);
         data.extend_from_slice(&first[self.begun..self.begun + more]);
@@ -229,7 +231,7 @@ impl State {
         self.in_flight += 1;
         self.end = offset + APPEND_MAX as u64;
         self.tail.clear();
-        Batch { asked: Vec::new(), data, offset, end: self.end, sync: false }
+        Batch { asked: Vec::new(), data, offset, follows, end: self.end, sync: false }
     }
 
     /// Whether a batch counts: all serving members answered, as the processes that they were, and before a seal began.

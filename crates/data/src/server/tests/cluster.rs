@@ -360,6 +360,7 @@ impl Cluster {
             scheme: u32::from(self.scheme.code()),
             repair: false,
             row_crcs: Vec::new(),
+            follows: None,
         }
     }
 

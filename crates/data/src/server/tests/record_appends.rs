@@ -8,8 +8,8 @@ use cairn_types::MemberState::Serving;
 use cairn_types::{BLOCK_SIZE, ErrorCode, InodeId, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
-    ChunkHeader, RecordAppendRequest, RecordAppendResponse, RecordPart, RecordsNext, RecordsTold, SealRequest,
-    SealResponse,
+    AppendRequest, ChunkHeader, RecordAppendRequest, RecordAppendResponse, RecordPart, RecordsNext, RecordsTold,
+    SealRequest, SealResponse,
 };
 
 use super::cluster::{Cluster, PATIENCE, pattern};
@@ -134,6 +134,32 @@ fn a_record_that_one_member_does_not_have_is_not_acknowledged() {
         let error = cluster.records(index, level, &framed(1, 2, b"not on all")).expect_err("a member is away");
         assert!(matches!(error.code(), Some(ErrorCode::ChainFailed | ErrorCode::ChunkSealed)), "{error}");
     }
+}
+
+/// Members would end at the same byte and have others in the middle: one that lacks an append which replaced the last block took the next.
+#[test]
+fn a_member_that_lacks_an_append_takes_no_more_of_them() {
+    let cluster = Cluster::start(3);
+    let index = cluster.allocate(0).expect("an index");
+    cluster.records(index, MEMORY, &framed(1, 1, b"first")).expect("appended");
+    let end = framed(1, 1, b"first").len();
+    let header = |i: usize| Some(cluster.record_header(i, index));
+    // What the others never heard of.
+    let tail = cluster.read(1, index, 0, end).expect("read").expect("intact");
+    let more = [&tail[..], &[7; 50]].concat();
+    let one = AppendRequest { chunk: header(1), ..cluster.append_request(1, &[2], index, 0, &more) };
+    cluster.send(1, &one, &more).expect("taken: it does not say what it follows");
+    let refused = |follows, at, bytes: &[u8]| {
+        let request = cluster.append_request(1, &[2], index, at, bytes);
+        let request = AppendRequest { chunk: header(1), follows: Some(follows), ..request };
+        let error = cluster.send(1, &request, bytes).expect_err("it lacks something");
+        assert_eq!(error.code(), Some(ErrorCode::OffsetMismatch), "{error}");
+    };
+    refused(4096, 4096, &[1; 10]);
+    refused(end as u64, 0, &[1; 4096]);
+    // The primary says it of what it hands on.
+    let error = cluster.records(index, VISIBLE, &framed(1, 2, b"second")).expect_err("the others have more");
+    assert_eq!(error.code(), Some(ErrorCode::ChainFailed), "{error}");
 }
 
 /// A record would be acknowledged behind the end that a seal found, or stand where a primary that knows no more put it.
