@@ -6,6 +6,7 @@ mod cluster;
 mod labels;
 mod machine;
 mod security;
+mod user;
 
 use crate::config::{self, Config, ConfigErrors};
 use crate::server::ServeError;
@@ -82,7 +83,12 @@ impl Finding {
 /// Looks at everything and prints it.
 pub fn run(args: &DoctorArgs, global: &GlobalArgs) -> Result<Exit, ServeError> {
     let config = args.config.as_ref().map(read).transpose()?;
-    let mut findings = machine::look(config.as_ref());
+    let with_rights_of = args.config.as_deref().zip(config.as_ref()).and_then(|(path, config)| {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        user::become_the_servers(&path, config)
+    });
+    let mut findings: Vec<Finding> = with_rights_of.into_iter().collect();
+    findings.extend(machine::look(config.as_ref()));
     let managers = config.as_ref().map(|config| config.manager.members.iter().map(|(_, at)| at.clone()).collect());
     let cluster = match (&global.cluster, managers) {
         (Some(text), _) => Some(parse(text)?),

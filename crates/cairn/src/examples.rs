@@ -89,7 +89,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("fs shard", &["cairn fs shard /huge"]),
     ("fs du", &["cairn fs du -sh /project", "cairn fs du -r /archive   # what is missing of it"]),
     ("fs df", &["cairn fs df -h"]),
-    ("fs find", &["cairn fs find / -name '*.log' -size +100m", "cairn fs find /project -type f -newer /project/stamp"]),
+    ("fs find", &["cairn fs find / -name '*.log' -size +100m", "cairn fs find /project -type f -mtime +30"]),
     ("fs tail", &["cairn fs tail -n 20 /logs/today", "cairn fs tail -f /logs/today"]),
     ("fs head", &["cairn fs head -n 20 /logs/today", "cairn fs head -c 512 /a /b"]),
     ("fs count", &["cairn fs count -h /project"]),

@@ -287,7 +287,9 @@ impl Ground {
             transport.set_address(NodeId(*number), address.clone());
         }
         let addresses = Arc::new(AddressBook { transport });
-        let marks = Arc::new(MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)?);
+        let marks = MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)
+            .with_context(|| format!("{}: check whose its files are, and its device", spec.dir.display()))?;
+        let marks = Arc::new(marks);
         let dir = Arc::new(Mutex::new(dir));
         Ok(Ground { marks, clock, rng, identity, client, dir, addresses, descriptors, ending, security })
     }

@@ -64,8 +64,8 @@ impl GlobalArgs {
 
 /// Tests of `find` that people write with one dash.
 const FIND_TESTS: &[&str] = &[
-    "name", "iname", "path", "type", "size", "newer", "maxdepth", "mindepth", "empty", "print0", "print", "user",
-    "group",
+    "name", "iname", "path", "type", "size", "newer", "mtime", "mmin", "maxdepth", "mindepth", "empty", "print0",
+    "print", "user", "group",
 ];
 
 /// Rewrites `cairn … fs find … -name X` to `--name X`, so that both spellings work. Other commands stay as they are.

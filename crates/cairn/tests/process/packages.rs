@@ -365,3 +365,85 @@ fn templates_are_configurations() {
         assert!(text(&output.stdout).contains("\"check\":\"clock\""), "{output:?}");
     }
 }
+
+/// A Debian of its own, with nothing but what every one has.
+struct Debian(PathBuf);
+
+impl Debian {
+    /// `None`, said: not asked for, or this machine cannot make one.
+    fn make(dir: &Path) -> Option<Debian> {
+        if std::env::var_os("CAIRN_TEST_DEBIAN").is_none() {
+            println!("skipped: a whole Debian is made by `make soak` (CAIRN_TEST_DEBIAN=1)");
+            return None;
+        }
+        if !can(&["debootstrap", "dpkg-deb", "unshare"]) {
+            return None;
+        }
+        let root = dir.join("debian");
+        done("debootstrap", Command::new("debootstrap").args(["--variant=minbase", "bookworm"]).arg(&root));
+        Some(Debian(root))
+    }
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+    /// Runs inside, as this user, with a /proc that is gone with the process.
+    fn command(&self, user: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("unshare");
+        let inside = r#"mount -t proc proc "$1/proc" && exec chroot --userspec="$2:$2" "$1" "${@:3}""#;
+        command.args(["--mount", "bash", "-c", inside, "inside"]).arg(&self.0).arg(user).args(args);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    }
+    fn run(&self, args: &[&str]) -> Output {
+        done(args[0], &mut self.command("root", args))
+    }
+}
+
+/// On a fresh machine the package would want what is not there, its server not start as the user that it makes, or root be told that
+/// all is well with a disk that this user may not write to.
+#[test]
+fn a_fresh_debian_takes_the_package() {
+    let dir = temporary();
+    let Some(debian) = Debian::make(dir.path()) else { return };
+    let package = build(dir.path(), "deb");
+    fs::copy(&package, debian.path("/root/cairn.deb")).expect("copied");
+    debian.run(&["dpkg", "--install", "/root/cairn.deb"]);
+    assert_installed(&debian.0);
+    let ports = free_ports(2);
+    let address = format!("127.0.0.1:{}", ports[0]);
+    let config = fs::read_to_string(debian.path("/etc/cairn/node.toml")).expect("the configuration");
+    let config =
+        config.replace("127.0.0.1:7400", &address).replace("127.0.0.1:7480", &format!("127.0.0.1:{}", ports[1]));
+    fs::write(debian.path("/etc/cairn/node.toml"), &config).expect("written");
+    // A disk that somebody made as root.
+    debian.run(&["install", "-d", "-m", "0700", "/srv/disk"]);
+    fs::write(debian.path("/etc/cairn/other.toml"), config.replace("/var/lib/cairn/disk1", "/srv/disk"))
+        .expect("written");
+    let look = |config: &str| {
+        let args = ["cairn", "doctor", "--json", "--timeout", "1", "--config", config];
+        text(&debian.command("root", &args).output().expect("doctor runs").stdout).to_owned()
+    };
+    let (found, wrong) = (look("/etc/cairn/node.toml"), look("/etc/cairn/other.toml"));
+    assert!(found.contains("as whom cairn@.service runs it") && !found.contains("no file can be made"), "{found}");
+    assert!(wrong.contains("no file can be made in /srv/disk"), "{wrong}");
+    let mut server = debian.command("cairn", &["cairn", "server", "--config", "/etc/cairn/node.toml"]);
+    let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("unshare");
+    let cairn = |args: &[&str]| {
+        let args = [&["cairn", "--cluster", &address, "--timeout", PATIENT], args].concat();
+        debian.command("root", &args).output().expect("unshare")
+    };
+    let made = || cairn(&["admin", "volume", "create", "default", "--layout", "r1"]);
+    until_told("a volume", || matches!(made().status.code(), Some(0 | 4)), || format!("{:?}", made()));
+    let put = || cairn(&["fs", "put", "/etc/debian_version", "/kept"]);
+    until_told("a file", || matches!(put().status.code(), Some(0 | 4)), || format!("{:?}", put()));
+    let version = fs::read_to_string(debian.path("/etc/debian_version")).expect("a Debian");
+    assert_eq!(text(&cairn(&["fs", "cat", "/kept"]).stdout), version);
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the server runs");
+    assert!(server.wait().expect("it ends").success(), "a server that is asked to end has not failed");
+    debian.run(&["dpkg", "--purge", "cairn"]);
+    assert!(!debian.path("/usr/bin/cairn").exists() && !debian.path("/etc/cairn/node.toml").exists());
+    for kept in ["/var/lib/cairn/node", "/var/lib/cairn/disk1"] {
+        assert!(fs::read_dir(debian.path(kept)).is_ok_and(|mut files| files.next().is_some()), "{kept} is gone");
+    }
+}

@@ -39,6 +39,15 @@ pub struct FsckArgs {
 
 impl FsckArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
+        if self.volume.contains('/') {
+            let name = self.volume.split(':').next().filter(|name| !name.is_empty() && !name.contains('/'));
+            let text = format!(
+                "{:?} is a path, and whole volumes are checked: write cairn admin fsck {}",
+                self.volume,
+                name.unwrap_or("default")
+            );
+            return Err(CliError::usage(text));
+        }
         let at = RemotePath { cluster: None, volume: self.volume.clone(), path: b"/".to_vec() };
         let volume = context.volume(&at).await?;
         let mut runs = Vec::new();

@@ -13,6 +13,7 @@ use clap::Args;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Args, Debug)]
 #[command(after_help = "All tests have to hold. The classic spelling with one dash (-name, -type …) works too.")]
@@ -37,6 +38,12 @@ pub struct FindArgs {
     /// Changed later than this remote file
     #[arg(long, value_name = "PATH")]
     newer: Option<OsString>,
+    /// Changed more (+N), less (-N) or as many (N) whole days ago
+    #[arg(long, value_name = "[+-]DAYS", allow_hyphen_values = true)]
+    mtime: Option<String>,
+    /// The same in minutes
+    #[arg(long, value_name = "[+-]MINUTES", allow_hyphen_values = true)]
+    mmin: Option<String>,
     /// Files and directories without contents
     #[arg(long)]
     empty: bool,
@@ -69,8 +76,31 @@ struct Tests {
     types: Option<String>,
     size: Option<(Ordering, u64)>,
     newer_ns: Option<u64>,
+    ages: [Option<Age>; 2],
     uid: Option<u32>,
     gid: Option<u32>,
+}
+
+/// Whole units of time since the last change.
+#[derive(Clone, Copy)]
+struct Age {
+    order: Ordering,
+    count: u64,
+    unit_s: u64,
+    now_ns: u64,
+}
+
+impl Age {
+    /// `+7`, `-1`, `0`.
+    fn parse(text: &str, unit_s: u64, now_ns: u64) -> std::result::Result<Age, String> {
+        let (order, count) = order_of(text);
+        let count = count.parse().map_err(|_| format!("{text:?} is no age: write +N, -N or N, a whole number"))?;
+        Ok(Age { order, count, unit_s, now_ns })
+    }
+    fn holds(self, mtime_ns: u64) -> bool {
+        let age = self.now_ns.saturating_sub(mtime_ns) / 1_000_000_000 / self.unit_s;
+        age.cmp(&self.count) == self.order
+    }
 }
 
 impl FindArgs {
@@ -153,6 +183,9 @@ impl FindArgs {
             Some(text) => crate::owner::NewOwner::parse(&format!("{prefix}{text}")).map(Some),
             None => Ok(None),
         };
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let age =
+            |text: &Option<String>, unit_s| text.as_deref().map(|text| Age::parse(text, unit_s, now_ns)).transpose();
         Ok(Tests {
             name: self.name.as_ref().map(|name| name.as_bytes().to_vec()),
             iname: self.iname.as_ref().map(|name| name.as_bytes().to_ascii_lowercase()),
@@ -160,6 +193,7 @@ impl FindArgs {
             types: self.types.clone(),
             size: self.size.as_deref().map(parse_size_test).transpose().map_err(CliError::usage)?,
             newer_ns,
+            ages: [age(&self.mtime, 86_400).map_err(CliError::usage)?, age(&self.mmin, 60).map_err(CliError::usage)?],
             uid: owner(&self.user, "").map_err(CliError::usage)?.and_then(|owner| owner.uid),
             gid: owner(&self.group, ":").map_err(CliError::usage)?.and_then(|owner| owner.gid),
         })
@@ -175,13 +209,18 @@ fn exact(node: &Node) -> Vec<u8> {
     }
 }
 
-/// `+1k`, `-5`, `0`.
-fn parse_size_test(text: &str) -> std::result::Result<(Ordering, u64), String> {
-    let (order, size) = match text.as_bytes().first() {
+/// More (`+N`), less (`-N`) or exactly that much.
+fn order_of(text: &str) -> (Ordering, &str) {
+    match text.as_bytes().first() {
         Some(b'+') => (Ordering::Greater, &text[1..]),
         Some(b'-') => (Ordering::Less, &text[1..]),
         _ => (Ordering::Equal, text),
-    };
+    }
+}
+
+/// `+1k`, `-5`, `0`.
+fn parse_size_test(text: &str) -> std::result::Result<(Ordering, u64), String> {
+    let (order, size) = order_of(text);
     // `c` for bytes, as the classic find writes it.
     parse_size(size.strip_suffix('c').unwrap_or(size)).map(|size| (order, size))
 }
@@ -200,6 +239,7 @@ impl Tests {
             && self.types.as_ref().is_none_or(|types| types.contains(letter))
             && self.size.is_none_or(|(order, size)| a.size.cmp(&size) == order)
             && self.newer_ns.is_none_or(|time| a.mtime_ns > time)
+            && self.ages.iter().flatten().all(|age| age.holds(a.mtime_ns))
             && self.uid.is_none_or(|uid| a.uid == uid)
             && self.gid.is_none_or(|gid| a.gid == gid)
     }
@@ -216,8 +256,29 @@ mod tests {
         Node { at: RemotePath::parse(path.as_bytes()).expect("path"), depth: 1, parent: 1, attributes }
     }
 
-    const ANY: Tests =
-        Tests { name: None, iname: None, path: None, types: None, size: None, newer_ns: None, uid: None, gid: None };
+    const ANY: Tests = Tests {
+        name: None,
+        iname: None,
+        path: None,
+        types: None,
+        size: None,
+        newer_ns: None,
+        ages: [None; 2],
+        uid: None,
+        gid: None,
+    };
+
+    /// A cleaning of old files would take those of today.
+    #[test]
+    fn ages_are_whole_days_as_find_counts_them() {
+        const DAY: u64 = 86_400_000_000_000;
+        let holds = |text: &str, ago: u64| Age::parse(text, 86_400, 100 * DAY).expect(text).holds(100 * DAY - ago);
+        assert!(holds("+7", 8 * DAY) && !holds("+7", 8 * DAY - 1), "seven days and a half are seven");
+        assert!(holds("-1", DAY - 1) && !holds("-1", DAY));
+        assert!(holds("0", 5) && holds("1", DAY) && !holds("1", 2 * DAY));
+        assert!(Age::parse("0", 60, 5).expect("an age").holds(10), "made by a clock that is ahead");
+        assert!(Age::parse("+a", 60, 5).is_err() && Age::parse("", 60, 5).is_err());
+    }
 
     /// `find … | xargs rm` would remove what does not pass the tests.
     #[test]
