@@ -38,13 +38,10 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 const COMPACT_JOURNAL_BYTES: u64 = 16 << 20;
 /// Memory of reads of a data node.
 const READ_POOL_BYTES: usize = 128 << 20;
-/// A member of a Raft group that starts waits so long for what the manager, or other nodes, know of it.
-const WITNESS_WAIT: Duration = Duration::from_secs(5);
-/// Threads that carry the connections to other nodes.
-const CLIENT_THREADS: usize = 1;
 
 mod contributors;
 pub(crate) mod disk_dir;
+mod ground;
 pub(crate) mod http_port;
 mod marks;
 mod request_log;
@@ -52,7 +49,8 @@ mod request_log;
 mod tests;
 mod watch;
 
-use contributors::{AddressBook, ClockTeller, LabelKeeper, LogWatch};
+use contributors::{ClockTeller, LabelKeeper, LogWatch};
+use ground::Ground;
 use http_port::HttpPort;
 use watch::NodeWatch;
 
@@ -133,20 +131,6 @@ pub struct NodeProcess {
     _security: Option<Security>,
     // Dropped last: the lock of the directory.
     _dir: Arc<Mutex<LabelledDir>>,
-}
-
-/// What all roles of the node stand on.
-struct Ground {
-    clock: Arc<dyn Clock>,
-    rng: Arc<dyn Rng>,
-    identity: Identity,
-    client: Client,
-    dir: Arc<Mutex<LabelledDir>>,
-    addresses: Arc<AddressBook>,
-    marks: Arc<MarkBook>,
-    descriptors: Descriptors,
-    ending: Arc<AtomicBool>,
-    security: Option<Security>,
 }
 
 impl NodeProcess {
@@ -254,64 +238,6 @@ impl NodeProcess {
         if let Some(raft) = &self.raft {
             raft.shutdown();
         }
-    }
-}
-
-impl Ground {
-    fn lay(spec: &NodeSpec) -> anyhow::Result<Ground> {
-        let clock: Arc<dyn Clock> = Arc::new(RealClock);
-        let descriptors = Descriptors::deal(spec.open_files, spec.disks.len())?;
-        let ending: Arc<AtomicBool> = Arc::default();
-        let disk = RealDisk::create(&spec.dir)
-            .with_context(|| format!("the node directory {} cannot be used", spec.dir.display()))?;
-        let kind = cairn_format::label::LabelKind::Node;
-        let disk = PatientDisk::new(Arc::new(disk), ending.clone());
-        let mut dir = LabelledDir::open(Arc::new(disk), kind, ClusterId::NONE, &OsRng, clock.wall())?;
-        if let Some(member) = spec.manager {
-            let known = dir.label().node;
-            anyhow::ensure!(
-                known == NodeId(0) || known == NodeId(member),
-                "{} belongs to node {known}, manager.member says {member}; use the directory of that member",
-                spec.dir.display()
-            );
-            dir.set_node(NodeId(member))?;
-        }
-        private::mend([spec.dir.as_path()]);
-        let security = Security::load(spec)?;
-        let tls = security.as_ref().map(|security| security.tls.clone());
-        let identity = Identity::with_key(dir.label().cluster, PeerKind::Server, dir.label().node, tls);
-        let client = Client::with_threads(CLIENT_THREADS, ClientConfig::default(), identity.clone())?;
-        let rng: Arc<dyn Rng> = Arc::new(FastRng::from_os());
-        let transport = Arc::new(RpcTransport::new(client.clone()));
-        for (number, address) in &spec.managers {
-            transport.set_address(NodeId(*number), address.clone());
-        }
-        let addresses = Arc::new(AddressBook { transport });
-        let marks = MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)
-            .with_context(|| format!("{}: check whose its files are, and its device", spec.dir.display()))?;
-        let marks = Arc::new(marks);
-        let dir = Arc::new(Mutex::new(dir));
-        Ok(Ground { marks, clock, rng, identity, client, dir, addresses, descriptors, ending, security })
-    }
-    fn managers(&self, spec: &NodeSpec) -> LeaderClient {
-        let addresses = spec.managers.iter().map(|(_, address)| address.clone());
-        LeaderClient::new(self.client.clone(), "the manager", addresses)
-    }
-    fn raft_host(&self, node: NodeId, spec: &NodeSpec) -> anyhow::Result<Arc<RaftHost>> {
-        let dir = self.dir.lock();
-        let cluster = dir.label().cluster;
-        let config = HostConfig {
-            cluster,
-            checkpoint_generations: spec.checkpoint_generations,
-            feature_level: spec.feature_level,
-            // The nodes of one process are put back together, and the first one is started alone.
-            witness_wait: if spec.compact { Duration::ZERO } else { WITNESS_WAIT },
-            marks: Some(self.marks.clone()),
-            ..HostConfig::new(node, dir.label().uuid)
-        };
-        let transport = self.addresses.transport.clone();
-        let host = RaftHost::start(config, self.clock.clone(), self.rng.clone(), dir.disk().clone(), transport)?;
-        Ok(Arc::new(host))
     }
 }
 

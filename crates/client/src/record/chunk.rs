@@ -82,7 +82,7 @@ impl AppendChunk {
     pub fn send(
         self,
         cluster: &Arc<Cluster>,
-        frames: Option<SharedBuf>,
+        frames: Payload,
         asks: Asks,
         part: Option<RecordPart>,
     ) -> impl Future<Output = std::result::Result<RecordAppendResponse, NotTaken>> + Send + use<> {
@@ -103,8 +103,7 @@ impl AppendChunk {
                 writer: asks.writer,
             };
             let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
-            let payload = frames.map_or(Payload::None, Payload::One);
-            Ok::<_, NetError>(cluster.net.call_with(&address, Opcode::RecordAppend, &request, payload, options))
+            Ok::<_, NetError>(cluster.net.call_with(&address, Opcode::RecordAppend, &request, frames, options))
         });
         async move {
             let (Some(pg), Some(primary)) = (pg, primary) else {
@@ -150,7 +149,7 @@ pub(super) async fn send_long(
     loop {
         let to = (at + PART).min(frame.len());
         let part = RecordPart { writer, sequence, total: frame.len() as u32, at: at as u32 };
-        let answer = chunk.send(&cluster, Some(frame.slice(at..to)), asks, Some(part)).await?;
+        let answer = chunk.send(&cluster, Payload::One(frame.slice(at..to)), asks, Some(part)).await?;
         if to == frame.len() {
             return Ok(answer);
         }

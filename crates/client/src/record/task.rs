@@ -13,6 +13,7 @@ use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_env::buf::SharedBuf;
 use cairn_format::record_frame::RecordFrame;
+use cairn_rpc::Payload;
 use cairn_types::{ErrorCode, Layout, PgId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{RecordAppendResponse, RecordsTold};
@@ -29,6 +30,8 @@ const IN_FLIGHT_MAX: usize = 4;
 pub(super) const QUEUE_MAX: usize = 4096;
 /// Bytes of one request: with the block before them they fit into one append of a chunk.
 const REQUEST_MAX: usize = (1 << 20) - 8192;
+/// Frames of so many bytes are not joined to be sent.
+const APART_BYTES: usize = 2048;
 /// What is in the members' memory is made durable, and what is not in the file published, after so long without another record.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// Before a request that was refused for the moment is repeated.
@@ -46,7 +49,7 @@ pub(super) enum Command {
 /// A record until it is durable.
 struct Kept {
     sequence: u64,
-    framed: Vec<u8>,
+    framed: SharedBuf,
     /// The end of the chunk as it was known when this was sent: it stands behind it.
     after: u64,
     /// The chunk's end behind it, when all members had it.
@@ -118,6 +121,16 @@ pub(super) struct Task {
     blocked: bool,
     running: JoinSet<Event>,
     flushes: Vec<oneshot::Sender<Result<()>>>,
+}
+
+/// Large frames go to the socket as they are, small ones are joined.
+fn payload_of(frames: Vec<SharedBuf>, bytes: usize) -> Payload {
+    if bytes / frames.len().max(1) >= APART_BYTES {
+        return Payload::Many(frames);
+    }
+    let mut joined = Vec::with_capacity(bytes);
+    frames.iter().for_each(|frame| joined.extend_from_slice(frame));
+    Payload::One(SharedBuf::from_owner(joined))
 }
 
 /// Waits for the answer; publishes if that is what the primary leaves to this writer.
@@ -215,7 +228,7 @@ impl Task {
             Command::Record(record, permit, done) => {
                 self.sequence += 1;
                 let frame = RecordFrame::of(self.writer, self.sequence, &record);
-                let framed = [&frame.encode()[..], &record].concat();
+                let framed = SharedBuf::from_owner([&frame.encode()[..], &record].concat());
                 let (sequence, done) = (self.sequence, Some(done));
                 self.pending.push_back(Kept { sequence, framed, after: 0, end: 0, done, _permit: permit });
             }
@@ -284,12 +297,13 @@ impl Task {
                 self.open(false).await?
             }
         };
-        let (mut kept, mut frames) = (Vec::new(), Vec::new());
+        let (mut kept, mut frames, mut bytes) = (Vec::new(), Vec::new(), 0);
         while let Some(next) = self.pending.front() {
-            if !kept.is_empty() && frames.len() + next.framed.len() > REQUEST_MAX {
+            if !kept.is_empty() && bytes + next.framed.len() > REQUEST_MAX {
                 break;
             }
-            frames.extend_from_slice(&next.framed);
+            bytes += next.framed.len();
+            frames.push(next.framed.clone());
             kept.extend(self.pending.pop_front().map(|next| Kept { after: self.known_end, ..next }));
         }
         let level = match self.level {
@@ -298,18 +312,17 @@ impl Task {
             RecordLevel::Visible => PUBLISHABLE,
         };
         let (volume, file) = (self.volume.clone(), (self.inode, self.path.clone()));
-        let is_long = frames.len() > REQUEST_MAX;
-        let frames = SharedBuf::from_owner(frames);
-        if is_long {
+        if bytes > REQUEST_MAX {
+            let [frame] = &frames[..] else { return Err(ended()) };
             // What comes behind it would otherwise overtake it while it is put together.
             self.blocked = true;
             let record = (self.writer, kept[0].sequence);
-            let call = send_long(chunk, self.cluster.clone(), frames, self.asks(level), record);
+            let call = send_long(chunk, self.cluster.clone(), frame.clone(), self.asks(level), record);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
         } else {
-            let call = chunk.send(&self.cluster, Some(frames), self.asks(level), None);
+            let call = chunk.send(&self.cluster, payload_of(frames, bytes), self.asks(level), None);
             self.running.spawn(async move {
                 Event::Sent { kept, outcome: deliver(call, level, volume, file, chunk).await, level }
             });
@@ -324,7 +337,7 @@ impl Task {
     /// Makes what is in the chunk durable, and sees to it that it is published.
     fn publish(&mut self) {
         let Some(chunk) = self.chunk else { return };
-        let call = chunk.send(&self.cluster, None, self.asks(PUBLISHABLE), None);
+        let call = chunk.send(&self.cluster, Payload::None, self.asks(PUBLISHABLE), None);
         let (volume, file) = (self.volume.clone(), (self.inode, self.path.clone()));
         self.running.spawn(async move { Event::Published(deliver(call, PUBLISHABLE, volume, file, chunk).await) });
     }

@@ -6,6 +6,7 @@ use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, tell};
 use super::settle::settle;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
+use cairn_rpc::Payload;
 use cairn_types::ErrorCode;
 use cairn_wire::data::RecordsTold;
 
@@ -28,7 +29,7 @@ impl Volume {
         }
         let chunk = AppendChunk::of(inode, &append);
         if !idle {
-            match chunk.send(self.cluster(), None, Asks { level: DURABLE, ..Asks::default() }, None).await {
+            match chunk.send(self.cluster(), Payload::None, Asks { level: DURABLE, ..Asks::default() }, None).await {
                 Ok(answer) if !answer.roll && answer.next.is_none() && answer.end <= append.published => {
                     return Ok(TendedAppend { closed: false, published: append.published });
                 }

@@ -24,7 +24,7 @@ impl Inner {
         }
         loop {
             let mut state = chunk.state.lock();
-            let Some(batch) = state.next_batch() else {
+            let Some(batch) = state.next_batch(&self.parts.pool) else {
                 state.pumping = false;
                 return;
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cairn_chunk_core::append::APPEND_MAX;
 use cairn_chunk_core::fence;
-use cairn_env::AlignedBuf;
+use cairn_env::{AlignedBuf, BufPool};
 use cairn_format::record_frame::RecordFrame;
 use cairn_rpc::Reply;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ErrorCode, Time};
@@ -172,10 +172,10 @@ impl State {
     }
 
     /// What waits and fits into one append.
-    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+    pub(super) fn next_batch(&mut self, pool: &BufPool) -> Option<Batch> {
         let first = self.waiting.front().filter(|_| self.over.is_none() && self.in_flight < IN_FLIGHT_MAX)?;
         if self.tail.len() + first.frames.bytes().len() - self.begun > APPEND_MAX {
-            return Some(self.piece());
+            return Some(self.piece(pool));
         }
         let (mut asked, mut frames, mut bytes) = (Vec::new(), Vec::new(), self.tail.len());
         let (mut sync, mut pad) = (false, false);
@@ -198,7 +198,7 @@ impl State {
         if bytes == self.tail.len() && (!pad || self.tail.is_empty()) {
             return Some(Batch { asked, data: AlignedBuf::unpooled(0), offset, follows, end: self.end, sync: true });
         }
-        let mut data = AlignedBuf::unpooled(bytes.next_multiple_of(BLOCK_SIZE));
+        let mut data = buffer(pool, bytes.next_multiple_of(BLOCK_SIZE));
         data.extend_from_slice(&self.tail);
         for (i, frames) in frames.iter().enumerate() {
             data.extend_from_slice(&frames.bytes()[if i == 0 { begun } else { 0 }..]);
@@ -216,14 +216,14 @@ impl State {
     }
 
     /// The next piece of a long record, up to the end of a block. Nobody is answered for it.
-    fn piece(&mut self) -> Batch {
+    fn piece(&mut self, pool: &BufPool) -> Batch {
         if self.begun == 0 {
             self.long.push_back((self.end, u64::MAX));
         }
         let first = self.waiting.front().expect("it is long").frames.bytes();
         let more = APPEND_MAX - self.tail.len();
         let (offset, follows) = (self.end - self.tail.len() as u64, self.end);
-        let mut data = AlignedBuf::unpooled(APPEND_MAX);
+        let mut data = buffer(pool, APPEND_MAX);
         data.extend_from_slice(&self.tail);
         data.extend_from_slice(&first[self.begun..self.begun + more]);
         self.begun += more;
@@ -325,6 +325,11 @@ impl State {
             ..RecordAppendResponse::default()
         }
     }
+}
+
+/// Memory that is in use already, where there is some: new pages cost more than the bytes that are put into them.
+fn buffer(pool: &BufPool, bytes: usize) -> AlignedBuf {
+    pool.try_take(bytes).unwrap_or_else(|_| AlignedBuf::unpooled(bytes))
 }
 
 fn overloaded(text: String) -> WireError {
