@@ -261,7 +261,7 @@ async fn an_append_may_end_before_the_end_of_what_is_durable() {
     let open = volume.last_append(inode, FILE, 0).await.expect("known").append.expect("open");
     let chunk = AppendChunk::of(inode, &open);
     let answer = chunk
-        .send(volume.cluster(), None, Asks { level: PUBLISHABLE, ..Asks::default() }, None)
+        .send(volume.cluster(), cairn_rpc::Payload::None, Asks { level: PUBLISHABLE, ..Asks::default() }, None)
         .await
         .expect("durable");
     assert_eq!((answer.end, answer.published), (BLOCK, 0), "nobody has published it");
