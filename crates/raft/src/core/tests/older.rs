@@ -2,7 +2,8 @@
 
 use cairn_types::NodeId;
 
-use super::cluster::{Cluster, Counts, Faults};
+use super::cluster::Cluster;
+use super::counts::{Counts, Faults};
 use crate::{Input, Shut, Teller};
 
 /// Long enough that none gives up waiting for the witness.

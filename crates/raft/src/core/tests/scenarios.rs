@@ -2,7 +2,8 @@
 
 use cairn_types::NodeId;
 
-use super::cluster::{Cluster, Counts, Faults};
+use super::cluster::Cluster;
+use super::counts::{Counts, Faults};
 use crate::{Input, MemberChange};
 
 pub(super) fn add(total: &mut Counts, counts: Counts) {

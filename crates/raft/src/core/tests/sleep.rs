@@ -2,7 +2,8 @@
 
 use cairn_types::NodeId;
 
-use super::cluster::{Cluster, Counts};
+use super::cluster::Cluster;
+use super::counts::Counts;
 use super::scenarios::{add, live};
 use crate::{Input, MemberChange, Slumber};
 
