@@ -2,26 +2,23 @@
 //!
 //! Order: directory and lock, port (roles not yet served answer "starting"), data role (its disks are part of the
 //! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
-use crate::descriptors::Descriptors;
 use crate::private;
 use crate::router::Router;
 use crate::security::{Security, SecuritySpec};
 use anyhow::Context;
 use cairn_client::key::Key;
 use cairn_data::{DataConfig, DataEnv, DataServer};
-use cairn_env::{BufPool, Clock, Disk, FastRng, OsRng, PatientDisk, RealClock, RealDisk, Rng};
+use cairn_env::{BufPool, Disk, OsRng, PatientDisk};
 use cairn_jobs::{JobWorker, WorkerConfig};
 use cairn_manager::{Bootstrap, ManagerConfig, ManagerParts, ManagerServer};
 use cairn_meta::{ListTeller, MetaConfig, MetaServer};
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
-use cairn_raft_host::{HostConfig, MarkBook, RaftHost, RaftService, RpcTransport};
+use cairn_raft_host::{RaftHost, RaftService};
 use cairn_rpc::admin_socket::AdminSocket;
-use cairn_rpc::leader::LeaderClient;
-use cairn_rpc::{Client, ClientConfig, Identity, Server, ServerConfig};
+use cairn_rpc::{Server, ServerConfig};
 use cairn_store::{KnownDisks, LabelledDir};
 use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry, RequestRing, Samples};
-use cairn_types::{ClusterId, DiskUuid, NodeId};
-use cairn_wire::hello::PeerKind;
+use cairn_types::{DiskUuid, NodeId};
 use marks::MarkKeeper;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
