@@ -45,12 +45,16 @@ impl Default for RecordOptions {
 }
 
 /// A record that was given, and its outcome.
-pub struct RecordTicket(oneshot::Receiver<Result<()>>);
+pub struct RecordTicket {
+    outcome: oneshot::Receiver<Result<()>>,
+    /// Why the appender gave up: what was on its way then has no outcome of its own.
+    failure: Arc<OnceLock<ClientError>>,
+}
 
 impl RecordTicket {
     /// Waits until the record is appended. Dropping the ticket only means that nobody asks.
     pub async fn done(self) -> Result<()> {
-        self.0.await.unwrap_or_else(|_| Err(ended()))
+        self.outcome.await.unwrap_or_else(|_| Err(self.failure.get().cloned().unwrap_or_else(ended)))
     }
 }
 
@@ -111,7 +115,7 @@ impl RecordAppender {
             self.window.clone().acquire_many_owned(kib.min(self.window_kib)).await.map_err(|_| self.ended())?;
         let (done, ticket) = oneshot::channel();
         self.queue.send(Command::Record(record.to_vec(), permit, done)).await.map_err(|_| self.ended())?;
-        Ok(RecordTicket(ticket))
+        Ok(RecordTicket { outcome: ticket, failure: self.failure.clone() })
     }
 
     /// Waits until all records that were given are durable, and whoever opens the file sees them.
