@@ -42,8 +42,8 @@ chaos: prepare-tests ## kill, stop and cut off real processes, fill and lose dis
 	@bash -c 'set -o pipefail; CAIRN_CHAOS_MINUTES=$(or $(MINUTES),2) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact chaos::chaos --nocapture | tee /dev/stderr | grep "^chaos: " > /dev/null'
 
-soak: prepare-tests ## what is too long for `make test`: chaos, writers of records under kills, changed frames, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_WRITERS=n, SOAK_SEEDS=n)
-	@CARGO='$(CARGO)' SOAK_MINUTES='$(or $(SOAK_MINUTES),10)' SOAK_WRITERS='$(or $(SOAK_WRITERS),200)' SOAK_SEEDS='$(or $(SOAK_SEEDS),300)' scripts/soak.sh
+soak: prepare-tests ## what is too long for `make test`: chaos, writers of records under kills, changed frames, a database in snapshots, then seeds of whole clusters (SOAK_MINUTES=n, SOAK_WRITERS=n, SOAK_SNAPSHOTS=n, SOAK_SEEDS=n)
+	@CARGO='$(CARGO)' SOAK_MINUTES='$(or $(SOAK_MINUTES),10)' SOAK_WRITERS='$(or $(SOAK_WRITERS),200)' SOAK_SNAPSHOTS='$(or $(SOAK_SNAPSHOTS),100)' SOAK_SEEDS='$(or $(SOAK_SEEDS),300)' scripts/soak.sh
 
 upgrade-test: prepare-tests ## upgrade a cluster of real processes from an earlier build (PREVIOUS=<git revision>)
 	@CARGO='$(CARGO)' PREVIOUS='$(PREVIOUS)' scripts/upgrade-from.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is too long for `make test`: chaos with real processes for SOAK_MINUTES, as long again in a volume of five meta partitions, SOAK_WRITERS writers of records for as
-# long under kills, proxies that change frames for as long, the package on a fresh Debian, then SOAK_SEEDS
+# long under kills, proxies that change frames for as long, the package on a fresh Debian, a SQLite database in SOAK_SNAPSHOTS
+# snapshots, then SOAK_SEEDS
 # seeds of the proof. All parts run even if one fails; the last line is their sum, and the exit status is not 0 if any failed. Where no networks can be made chaos says that it is
 # skipped.
 set -uo pipefail
@@ -36,6 +37,9 @@ part mutations env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7
 # A Debian of its own, where debootstrap is installed; said where it is not.
 part "a fresh Debian" env CAIRN_TEST_DEBIAN=1 \
     "$cargo" test --workspace --locked --test process -- --exact packages::a_fresh_debian_takes_the_package --nocapture
+part "sqlite in snapshots" env CAIRN_SQLITE_SNAPSHOTS="${SOAK_SNAPSHOTS:-100}" \
+    "$cargo" test --workspace --locked --test process -- --exact \
+    snapshots::sqlite::a_database_that_is_rewritten_in_place_is_whole_in_each_snapshot --nocapture
 part seeds "$cargo" xtask sim --seeds "$seeds"
 
 printf '\nsoak: %s passed, %s failed (%s s)\n' "$passed" "$failed" "$SECONDS"

@@ -14,6 +14,7 @@ mod overwrite;
 pub mod raw;
 pub mod replay;
 pub mod report;
+pub mod snapshot;
 
 use clap::Subcommand;
 
@@ -30,6 +31,8 @@ pub enum BenchCommand {
     Files(files::FilesArgs),
     /// The load that request logs of servers tell of, made again
     Replay(replay::ReplayArgs),
+    /// What snapshots cost: pauses of writers, changes after them, lookups, deleting them
+    Snapshot(snapshot::SnapshotArgs),
     /// The kernels of the erasure codes on one core; needs no cluster
     Erasure(erasure::ErasureArgs),
 }
@@ -64,6 +67,7 @@ pub fn run(command: BenchCommand, context: &BenchContext) -> anyhow::Result<()> 
         BenchCommand::Append(args) => append::run(&args, context),
         BenchCommand::Files(args) => files::run(&args, context),
         BenchCommand::Replay(args) => replay::run(&args, context),
+        BenchCommand::Snapshot(args) => snapshot::run(&args, context),
         BenchCommand::Erasure(args) => erasure::run(&args, context),
     }
 }

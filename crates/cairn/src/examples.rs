@@ -39,6 +39,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench files", &["cairn bench files --count 4000 --size 200k --parallel 16"]),
     ("bench append", &["cairn bench append --writers 32 --records 100000"]),
     ("bench erasure", &["cairn bench erasure"]),
+    ("bench snapshot", &["cairn bench snapshot --files 1000000 --snapshots 100"]),
     ("bench replay", &["cairn bench replay --speed 2 /var/lib/cairn/node/requests/0000000007"]),
     ("fs ls", &["cairn fs ls -l /", "cairn fs ls -lRh /project", "cairn fs ls '/logs/*.gz'"]),
     ("fs stat", &["cairn fs stat /archive/big.tar", "cairn fs stat -e /archive/big.tar   # where its contents are"]),

@@ -51,6 +51,7 @@ pub use handle::budget::Budget;
 pub use handle::file_data::{DataStatus, FileData, ReadPattern};
 pub use meta::volume::by_inode::MadeAt;
 pub use meta::volume::posix::LockWait;
+pub use meta::volume::snapshots::ChangedBetween;
 pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use overwrite::{BlockWrite, Overwritten};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};

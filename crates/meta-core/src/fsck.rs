@@ -8,6 +8,7 @@
 //! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
 mod finding;
 
+use finding::is_unfinished;
 pub use finding::{Finding, FsckReport, Mend};
 
 use crate::counters::Counters;
@@ -25,6 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Findings kept one by one; more are counted.
 pub const FINDINGS_MAX: usize = 10_000;
+/// Places of unfinished clones that are told.
+pub const UNFINISHED_MAX: usize = 100;
 /// Directories known to lead to the root that are remembered.
 const KNOWN_DIRECTORIES: usize = 64 << 10;
 
@@ -100,6 +103,8 @@ pub struct Fsck {
     suspects: BTreeSet<u64>,
     /// Directories of other partitions in which ones of this partition lie.
     exits: BTreeSet<u64>,
+    /// Directories in which clones are built, or were when their builders died.
+    unfinished: Vec<u64>,
     findings: Vec<Finding>,
     /// Of all, kept or not.
     found: u64,
@@ -126,6 +131,7 @@ impl Fsck {
             others: Others::Unasked,
             suspects: BTreeSet::new(),
             exits: BTreeSet::new(),
+            unfinished: Vec::new(),
             findings: Vec::new(),
             found: 0,
         }
@@ -218,6 +224,7 @@ impl Fsck {
         FsckReport {
             inodes: self.totals.inodes,
             directories: self.totals.directories,
+            unfinished: self.unfinished,
             findings: self.findings,
             found: self.found,
         }
@@ -311,6 +318,9 @@ impl Fsck {
                 Some(dentry) => {
                     group.entries += 1;
                     group.subdirectories += u64::from(dentry.is_dir());
+                    if dentry.is_dir() && is_unfinished(suffix) && self.unfinished.len() < UNFINISHED_MAX {
+                        self.unfinished.push(dentry.inode);
+                    }
                     is_stored_name(suffix)
                 }
                 None => false,

@@ -211,6 +211,13 @@ impl Layers {
         keys
     }
 
+    /// The first inode from one on of which a key has an image under a number.
+    pub fn next_changed(&self, number: u64, from: u64) -> Option<u64> {
+        let found = self.tree.first_at_or_after(key::changed(number, &from.to_be_bytes()).as_bytes())?.key();
+        let of = found.strip_prefix(key::changed_in(number).as_bytes())?;
+        Some(u64::from_be_bytes(*of.first_chunk::<8>()?))
+    }
+
     /// Takes an image away from a number; it goes to an older snapshot that has to know it and has none.
     pub fn hand_down(&mut self, key: &[u8], number: u64, to: Option<Layer>) {
         let image = self.tree.take(key::image(key, number).as_bytes());

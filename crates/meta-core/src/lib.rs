@@ -43,6 +43,7 @@ pub mod lease;
 mod lend;
 mod lend_plan;
 pub mod limits;
+mod list_changed;
 mod lives;
 mod locks;
 mod mend;

@@ -352,6 +352,7 @@ impl Namespace {
             Opcode::WaitLock => self.wait_lock(header, request, out),
             Opcode::GetattrMany => self.getattr_many(request, out),
             Opcode::GetAppend => self.get_append(request, out),
+            Opcode::ListChanged => self.list_changed(who, request, out),
             Opcode::ListSnapshots => {
                 self.list_snapshots(out);
                 Ok(())

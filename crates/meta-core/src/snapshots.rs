@@ -44,13 +44,13 @@ pub(crate) const SEVERAL: OpError = OpError::new(
     ErrorCode::NotSupported,
     "snapshots are made of volumes with one partition; this one has several (`cairn admin volume ls` shows them)",
 );
-const NOT_ALLOWED: OpError =
+pub(crate) const NOT_ALLOWED: OpError =
     OpError::new(ErrorCode::NotPermitted, "only root and the owner of the volume's root directory manage snapshots");
 const MANY: OpError = OpError::new(
     ErrorCode::NoSpace,
     "a volume has at most 1000 snapshots, with those that are being deleted; delete some",
 );
-const NO_SUCH: OpError = OpError::new(
+pub(crate) const NO_SUCH: OpError = OpError::new(
     ErrorCode::NotFound,
     "the volume has no snapshot of this name; `cairn fs snapshot ls` shows which it has",
 );
@@ -125,6 +125,15 @@ impl Snapshots {
 
     pub fn at_number(&self, number: u64) -> Option<At> {
         self.live().find(|(other, _)| *other == number).map(at)
+    }
+
+    /// Numbers from one on and below another, also of those that are being deleted, whose images are still there; the newest first.
+    pub fn numbers(&self, from: u64, below: u64) -> impl Iterator<Item = u64> {
+        self.list.range(from..below).rev().map(|(number, _)| *number)
+    }
+
+    pub fn created_ns(&self, number: u64) -> u64 {
+        self.list.get(&number).map_or(0, |record| record.created_ns)
     }
 
     /// Names and how they are read, in the order of names.

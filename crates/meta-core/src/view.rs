@@ -274,7 +274,7 @@ fn asked_inode(opcode: Opcode, bytes: &[u8]) -> Result<u64> {
     let numbers = numbers_of(bytes)?;
     match opcode {
         Opcode::Open if numbers[2] == 0 => Ok(numbers[3]),
-        Opcode::Statfs | Opcode::ListQuotas | Opcode::ListSnapshots => Ok(0),
+        Opcode::Statfs | Opcode::ListQuotas | Opcode::ListSnapshots | Opcode::ListChanged => Ok(0),
         _ => Ok(numbers[2]),
     }
 }

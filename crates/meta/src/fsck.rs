@@ -59,6 +59,9 @@ const DEGRADED: u32 = 2;
 const LOST: u32 = 3;
 /// It is not known whether it is lost: too few of those that may have it are there.
 const UNAVAILABLE: u32 = 4;
+/// Nothing is wrong, and it is no finding that is counted.
+const NOTE: u32 = 5;
+const UNFINISHED: &str = "a clone is being built here, or its builder was killed: repeat that clone, or, if none is under way, remove this directory (cairn fs rm -r --skip-trash)";
 
 /// The last check of a partition.
 #[derive(Default)]
@@ -244,7 +247,8 @@ impl Checker {
         lost.tell(&self.client, &state.common.map, self.timings.list_deadline).await;
         self.note(|run| run.stage = "paths".into());
         let inodes = report.findings.iter().map(|finding| finding.inode);
-        let mut paths = PathFinder::new(inodes.chain(short.keys().map(|(inode, _)| *inode)));
+        let inodes = inodes.chain(short.keys().map(|(inode, _)| *inode)).chain(report.unfinished.iter().copied());
+        let mut paths = PathFinder::new(inodes);
         self.walk(term, || paths.step(&snapshot, STEP)).await?;
         let repair = self.desk().run.lock().repair;
         let mended = repair && self.mend(&report.findings).await?;
@@ -268,10 +272,15 @@ impl Checker {
             let path = self.path_up(&snapshot, directory, below, &mut remote).await;
             findings.push(FsckFinding { inode, path, text, severity: NAMES, mended });
         }
+        for inode in report.unfinished {
+            let path = self.path(&snapshot, &paths, inode, &mut remote).await;
+            findings.push(FsckFinding { inode, path, text: UNFINISHED.into(), severity: NOTE, mended: false });
+        }
         findings.sort_by_key(|finding| match finding.severity {
             LOST => 0,
             UNAVAILABLE => 1,
             DEGRADED => 2,
+            NOTE => 4,
             _ => 3,
         });
         self.note(|run| run.findings = findings);

@@ -152,7 +152,7 @@ impl Opcode {
             }
             Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
             | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | ReadStale | GetAppend | WaitChange
-            | ListSnapshots | StageStatus => Audience::Clients(Reach::Read),
+            | ListSnapshots | ListChanged | StageStatus => Audience::Clients(Reach::Read),
             // What a reader needs as well: it holds what it has open, and locks it.
             Hold | Release | KeepAlive | EndSession | SetLock => Audience::Clients(Reach::Read),
             // A check mends, and is for root.

@@ -110,6 +110,7 @@ opcodes! {
     WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
     ListSnapshots = 0x0420, meta::ListSnapshotsRequest => meta::ListSnapshotsResponse;
     StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
+    ListChanged = 0x0451, meta::ListChangedRequest => meta::ListChangedResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;

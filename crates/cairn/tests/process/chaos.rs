@@ -4,7 +4,7 @@
 //!
 //! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and make, move and
 //! remove names whose histories have to be linearizable (`names`, `rounds`, checked by `linear` against `tree_model`): as
-//! commands, through the client library, and through mounts. In the end all is healed and everything is read once more,
+//! commands, through the client library, and through mounts. Snapshots of all of it have to stay what they were (`snapshots`). In the end all is healed and everything is read once more,
 //! `fsck` finds nothing, and no log has a line that was not expected (`logs`).
 mod appends;
 mod blocks;
@@ -15,6 +15,7 @@ mod logs;
 mod names;
 mod records;
 mod rounds;
+mod snapshots;
 mod tree_model;
 mod versions;
 mod work;
@@ -42,6 +43,8 @@ const CLIENTS: usize = 4;
 const MOUNTS: usize = 2;
 /// What an operation of a client waits for servers.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// So long before the end a snapshot is taken that stays.
+const STAYS: Duration = Duration::from_secs(30);
 /// Data nodes whose disks can be filled, and what they hold.
 const SMALL: [&str; 2] = ["data4", "data5"];
 /// Only what is used takes memory.
@@ -158,17 +161,21 @@ fn host(chaos: &Chaos, work: &Arc<Work>, client: usize, seed: u64) -> Host {
     Host { client, net, cluster: chaos.cluster.address.clone(), seed, work: work.clone() }
 }
 
+fn commands(chaos: &Chaos, work: &Arc<Work>, client: usize, seed: u64) -> Commands {
+    Commands {
+        client,
+        net: chaos.net.enter(&client_name(client)),
+        cluster: chaos.cluster.address.clone(),
+        local: chaos.cluster.path(&format!("local-{client}")),
+        rng: Rng::new(seed * 1000 + client as u64),
+        work: work.clone(),
+    }
+}
+
 fn start(chaos: &Chaos, work: &Arc<Work>, seed: u64) -> Clients {
     let mut clients = Clients { threads: Vec::new(), mounts: Vec::new() };
     for client in 0..CLIENTS {
-        let commands = Commands {
-            client,
-            net: chaos.net.enter(&client_name(client)),
-            cluster: chaos.cluster.address.clone(),
-            local: chaos.cluster.path(&format!("local-{client}")),
-            rng: Rng::new(seed * 1000 + client as u64),
-            work: work.clone(),
-        };
+        let commands = commands(chaos, work, client, seed);
         clients.threads.push(std::thread::spawn(move || commands.run()));
         clients.threads.push(host(chaos, work, client, seed).through_library());
     }
@@ -195,7 +202,15 @@ fn run(mut chaos: Chaos, seed: u64, length: Duration) {
     make_blocks(&work, chaos.cluster.dir.path(), |local, name| {
         chaos.cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), name]);
     });
-    let clients = start(&chaos, &work, seed);
+    let mut clients = start(&chaos, &work, seed);
+    let with_snapshots = partitions().is_none();
+    if with_snapshots {
+        // What is removed while one stays is kept, and some disks are small.
+        let last_from = std::time::Instant::now() + length.saturating_sub(STAYS).max(length / 2);
+        let mount = clients.mounts.first().cloned();
+        let commands = commands(&chaos, &work, CLIENTS - 1, seed);
+        clients.threads.push(host(&chaos, &work, CLIENTS - 1, seed).snapshots(commands, mount, last_from));
+    }
     chaos.began = std::time::Instant::now();
     while chaos.began.elapsed() < length && !clients.threads.iter().any(JoinHandle::is_finished) {
         chaos.one();
@@ -226,7 +241,7 @@ fn run(mut chaos: Chaos, seed: u64, length: Duration) {
     println!("seed {seed}: {:?} fired\n{}", chaos.fired, work.counts.told());
     check_logs(&chaos.cluster, &mount_logs);
     assert!(!chaos.fired.is_empty(), "no fault fired");
-    work.counts.check();
+    work.counts.check(with_snapshots);
 }
 
 /// Panics if somebody said what is not expected.

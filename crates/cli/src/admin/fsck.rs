@@ -23,7 +23,9 @@ const LOST: u32 = 3;
 const UNAVAILABLE: u32 = 4;
 /// Findings that are listed for people; the rest is summed up.
 const SHOWN_MAX: usize = 50;
-const WORST_FIRST: [&str; 4] = ["lost", "unavailable", "wrong", "degraded"];
+/// Nothing is wrong with it.
+const NOTE: u32 = 5;
+const WORST_FIRST: [&str; 5] = ["lost", "unavailable", "wrong", "degraded", "note"];
 /// Nodes and disks named in one line.
 const NAMED_MAX: usize = 8;
 
@@ -154,6 +156,7 @@ fn severity(finding: &FsckFinding) -> &'static str {
         LOST => "lost",
         UNAVAILABLE => "unavailable",
         DEGRADED => "degraded",
+        NOTE => "note",
         _ => "wrong",
     }
 }
@@ -172,7 +175,10 @@ fn shown(findings: &[FsckFinding], all: bool) -> (Vec<&FsckFinding>, Vec<String>
     let rest = sorted.split_off(SHOWN_MAX);
     let sums = WORST_FIRST.iter().filter_map(|name| {
         let count = rest.iter().filter(|finding| severity(finding) == *name).count();
-        (count > 0).then(|| format!("{count} more that are {name}"))
+        (count > 0).then(|| match *name {
+            "note" => format!("{count} more notes"),
+            name => format!("{count} more that are {name}"),
+        })
     });
     (sorted, sums.collect())
 }
@@ -221,7 +227,8 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[
         return Ok(());
     }
     // A very long list is cut.
-    let least = if end.found > findings.len() as u64 { "at least " } else { "" };
+    let listed = findings.iter().filter(|finding| finding.severity != NOTE).count();
+    let least = if end.found > listed as u64 { "at least " } else { "" };
     let (lost, unread) = (files(findings, LOST), files(findings, UNAVAILABLE));
     let open = findings.iter().filter(|finding| finding.severity < DEGRADED && !finding.mended).count();
     let count = |files: usize| if files == 1 { "1 file".to_owned() } else { format!("{files} files") };

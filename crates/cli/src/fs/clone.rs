@@ -9,7 +9,7 @@ use crate::remote::{NamedFor, Target, remote_target};
 use crate::report::Report;
 use crate::transfer::clone_tree::CloneTree;
 use crate::transfer::hidden::Hidden;
-use cairn_client::RemotePath;
+use cairn_client::{RemotePath, Volume};
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -80,7 +80,9 @@ pub async fn build(
     let tree = Arc::new(CloneTree::new(hidden.clone(), source.found.at.clone(), report).await?);
     let built = tree.clone().build(source.found.attributes).await;
     let (files, bytes) = (tree.copied.0.load(Ordering::Relaxed), tree.copied.1.load(Ordering::Relaxed));
-    if let Err(error) = built {
+    // What a walk finds missing in a snapshot that is gone, it takes for removed.
+    let gone = gone_snapshot(volume, &source.found.at).await;
+    if let Some(error) = gone.or(built.err()) {
         hidden.remove(context).await;
         return Err(error);
     }
@@ -93,4 +95,40 @@ pub async fn build(
         report.warn(&format!("{files} copied in full ({size}): {why}"));
     }
     Ok(hidden)
+}
+
+/// Why nothing more of the source can be read, if it is in a snapshot that is not there any more.
+async fn gone_snapshot(volume: &Volume, at: &RemotePath) -> Option<CliError> {
+    let name = snapshot_of(&at.path)?;
+    let there = volume.snapshots().await;
+    if there.map_or(true, |all| all.iter().any(|one| !one.deleting && one.name == name)) {
+        return None;
+    }
+    let name = String::from_utf8_lossy(name);
+    let text = format!(
+        "{at}: the snapshot {name:?} was deleted (or renamed) while it was cloned, and nothing is left of the clone; \
+         take another one (cairn fs snapshot ls {}:/ shows which there are), or clone what is there now",
+        at.volume
+    );
+    Some(CliError::refused(Exit::NotFound, text))
+}
+
+/// The name behind `.snapshots` in a path.
+fn snapshot_of(path: &[u8]) -> Option<&[u8]> {
+    let mut parts = path.split(|byte| *byte == b'/');
+    parts.find(|part| *part == b".snapshots")?;
+    parts.next().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A deleted snapshot would not be named.
+    #[test]
+    fn a_snapshot_is_found_in_a_path() {
+        assert_eq!(snapshot_of(b"/a/.snapshots/monday/b"), Some(&b"monday"[..]));
+        assert_eq!(snapshot_of(b"/.snapshots/x"), Some(&b"x"[..]));
+        assert!(snapshot_of(b"/a/b").is_none() && snapshot_of(b"/a/.snapshots").is_none());
+    }
 }

@@ -1,6 +1,7 @@
 //! `cairn fs snapshot create|ls|rename|delete|restore|diff`: moments of a volume that stay readable, as `DIRECTORY/.snapshots/NAME`.
 mod diff;
 mod restore;
+mod same;
 mod schedule;
 mod tree_diff;
 

@@ -248,7 +248,7 @@ impl CloneTree {
             self.dress(source, made.inode, path).await?;
             return Ok((made.inode, Done::File(0)));
         }
-        match self.fill(source, made.inode, parent, path).await {
+        match self.fill(node, made.inode, parent, path).await {
             Ok((inode, source)) => {
                 self.dress(&source, inode, path).await?;
                 Ok((inode, Done::File(source.size)))
@@ -263,9 +263,9 @@ impl CloneTree {
     }
 
     /// Gives a new file the contents of its source; which inode it is then, and what the source was.
-    async fn fill(&self, source: &Attributes, inode: u64, parent: u64, path: &RemotePath) -> Result<(u64, Attributes)> {
+    async fn fill(&self, node: &TreeNode, inode: u64, parent: u64, path: &RemotePath) -> Result<(u64, Attributes)> {
         let volume = &self.hidden.volume;
-        let mut source = *source;
+        let mut source = node.attributes;
         for _ in 0..TRIES {
             if source.size == 0 {
                 return Ok((inode, source));
@@ -286,7 +286,8 @@ impl CloneTree {
         }
         self.copied.0.fetch_add(1, Ordering::Relaxed);
         self.copied.1.fetch_add(source.size, Ordering::Relaxed);
-        self.copy(source, parent, path).await
+        let from = RemotePath { path: node.path.clone(), ..self.source.clone() };
+        self.copy(source, parent, (&from, path)).await
     }
 
     /// False: it cannot be shared as it is.
@@ -313,7 +314,12 @@ impl CloneTree {
     }
 
     /// Reads and writes it, in the place of the file that was begun.
-    async fn copy(&self, source: Attributes, parent: u64, path: &RemotePath) -> Result<(u64, Attributes)> {
+    async fn copy(
+        &self,
+        source: Attributes,
+        parent: u64,
+        (from, path): (&RemotePath, &RemotePath),
+    ) -> Result<(u64, Attributes)> {
         let volume = &self.hidden.volume;
         // A new file is in the first stage, whatever the source has come to.
         let layout = Layout::from_bits(source.layout).unwrap_or(Layout::replicated(3)).fresh();
@@ -322,7 +328,7 @@ impl CloneTree {
         let options = WriteOptions { mode, mtime_ns, layout, exclusive: false, owner: None };
         let named = |error: cairn_client::ClientError| CliError::from(error.named_for(path));
         let mut writer = volume.write_at(parent, &path.path, options).await.map_err(named)?;
-        let mut reader = FileReader::new(volume, source, &self.source.to_string(), 0, u64::MAX);
+        let mut reader = FileReader::new(volume, source, &from.to_string(), 0, u64::MAX);
         let mut rechunk = Rechunk::default();
         while let Some(piece) = reader.next().await? {
             let is_last = piece.offset + piece.data.len() as u64 == source.size;

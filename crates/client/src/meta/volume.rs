@@ -6,7 +6,7 @@ mod fsck;
 mod lease;
 mod listing;
 pub mod posix;
-mod snapshots;
+pub mod snapshots;
 mod totals;
 mod wait_change;
 

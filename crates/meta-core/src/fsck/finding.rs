@@ -31,7 +31,14 @@ pub enum Mend {
 pub struct FsckReport {
     pub inodes: u64,
     pub directories: u64,
+    /// Directories in which clones are built, or were when their builders died: nothing is wrong with them. Some of them, if there are many.
+    pub unfinished: Vec<u64>,
     pub findings: Vec<Finding>,
     /// Findings with those that were not kept.
     pub found: u64,
+}
+
+/// A name under which commands build clones: `.NAME.cloning`.
+pub(super) fn is_unfinished(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(b".cloning") && name.len() > b"..cloning".len()
 }

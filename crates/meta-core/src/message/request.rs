@@ -233,6 +233,7 @@ requests! {
     CreateSnapshot<'a> { name: bytes = 2 }
     DeleteSnapshot<'a> { name: bytes = 2 }
     RenameSnapshot<'a> { name: bytes = 2, new_name: bytes = 3 }
+    ListChanged<'a> { older: u64 = 2, newer: u64 = 3, after: bytes = 4, count_max: u32 = 5 }
     DurableFile { inode: u64 = 1, to: u64 = 2 }
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
     ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }

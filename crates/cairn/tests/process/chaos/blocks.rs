@@ -110,6 +110,25 @@ impl Blocks {
         self.check(file, 0, &bytes, &self.oldest(file, all)).unwrap_or_else(|wrong| panic!("in the end {wrong}"));
         Ok(())
     }
+    /// What was acknowledged of all files when a snapshot is asked for.
+    pub fn oldest_of_all(&self) -> Vec<Vec<u64>> {
+        let of_file = |file| {
+            let all = 0..self.state(file).len();
+            self.oldest(file, all)
+        };
+        (0..FILES.len()).map(of_file).collect()
+    }
+    /// Panics if a snapshot has blocks that are torn, or older than what was acknowledged before it; how many were looked at.
+    pub async fn check_snapshot(&self, volume: &Volume, below: &str, oldest: &[Vec<u64>]) -> u64 {
+        let mut seen = 0;
+        for (file, oldest) in oldest.iter().enumerate() {
+            // Who is cut off reads it no more.
+            let Ok(bytes) = read_all(volume, &format!("{below}{}", FILES[file]), 0, u64::MAX).await else { continue };
+            self.check(file, 0, &bytes, oldest).unwrap_or_else(|wrong| panic!("in {below}: {wrong}"));
+            seen += oldest.len() as u64;
+        }
+        seen
+    }
     fn some(&self, rng: &mut Rng, within: Range<usize>) -> Range<usize> {
         let first = within.start + rng.index(within.len());
         first..(first + 1 + rng.index(RUN)).min(within.end)

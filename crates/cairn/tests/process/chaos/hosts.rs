@@ -4,7 +4,8 @@ use super::appends::Appender;
 use super::blocks::Overwriter;
 use super::names::{Caller, Mounted, finish};
 use super::records::Recorder;
-use super::versions::{self, Renamer};
+use super::snapshots::Snapshooter;
+use super::versions::{self, Commands, Renamer};
 use super::work::Work;
 use crate::mount::Mount;
 use crate::mount::seeds::Rng;
@@ -14,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A thread in the network of a host.
 pub fn on_host(net: PathBuf, name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
@@ -112,6 +113,13 @@ impl Host {
                 }
                 std::thread::sleep(Duration::from_millis(rng.below(60)));
             }
+        })
+    }
+    /// Takes snapshots and compares them, from then on one that stays.
+    pub fn snapshots(self, commands: Commands, mount: Option<Arc<Mount>>, last_from: Instant) -> JoinHandle<()> {
+        self.with_volume("snapshots", async move |host, volume| {
+            let (rng, work) = (host.rng(10), host.work.clone());
+            Snapshooter { commands, mount, rng, work, last_from }.run(volume).await;
         })
     }
     /// Checks rounds that have rested, until the end of the run.

@@ -41,6 +41,7 @@ pub const EXPECTED: &[Expected] = &[
     // Of connections, with their reasons.
     line("\"hello_timeout\"", "links are cut, and processes stand still, right behind a connect"),
     line("\"frame_timeout\"", "links are slow or cut"),
+    line("\"payload_stalled\"", "links are slow or cut while a large answer or write is under way"),
     line("\"write_timeout\"", "links are slow or cut, processes stand still"),
     // Of mounts, and the client library in them.
     line("going on in another chunk", "a member of the chunk's group dies, stands still or is full"),

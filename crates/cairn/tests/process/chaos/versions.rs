@@ -137,7 +137,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    fn cairn(&self, args: &[&str]) -> Output {
+    pub fn cairn(&self, args: &[&str]) -> Output {
         let mut command = in_spaces(std::slice::from_ref(&self.net));
         command.args(["--timeout", &PATIENCE.as_secs().to_string()]).args(args).env("CAIRN_CLUSTER", &self.cluster);
         command.stdin(Stdio::null());

@@ -74,6 +74,10 @@ pub struct Counts {
     pub overwritten: Count,
     pub not_overwritten: Count,
     pub blocks_read: Count,
+    /// Snapshots that were read at both ends of their lives, and those that a mount showed as well.
+    pub snapshots: Count,
+    pub snapshots_mounted: Count,
+    pub snapshot_blocks: Count,
     names_done: Count,
     names_refused: Count,
     names_seen: Count,
@@ -119,8 +123,10 @@ impl Counts {
         self.operations.add(operations as u64);
         self.unknown.add(unknown as u64);
     }
-    /// Panics if some part of the workload did nothing.
-    pub fn check(&self) {
+    /// Panics if some part of the workload did nothing. `snapshots`: the volume can have some.
+    pub fn check(&self, snapshots: bool) {
+        let compared = self.snapshots.get() > 0 && self.snapshot_blocks.get() > 0;
+        assert!(compared || !snapshots, "nothing was proved: no snapshot was compared");
         let parts = [
             ("stored", &self.stored),
             ("read", &self.read),
@@ -141,6 +147,7 @@ impl Counts {
             "files: {} versions stored, {} not, {} reads, {} failed\n\
              appends: {} stored, {} failed; records: {} acknowledged, {} writers failed; blocks: {} overwritten, {} not, {} read\n\
              names: {} changed, {} refused, {} looked at, {} not known; {} rounds with {} operations are linearizable, {} of them unknown; {} rounds are undecided\n\
+             snapshots: {} are what they were, {} times through a mount, {} blocks in them\n\
              longest operation: {} ms",
             n(&self.stored),
             n(&self.not_stored),
@@ -161,6 +168,9 @@ impl Counts {
             n(&self.operations),
             n(&self.unknown),
             n(&self.undecided),
+            n(&self.snapshots),
+            n(&self.snapshots_mounted),
+            n(&self.snapshot_blocks),
             self.longest_ms.load(Ordering::Relaxed),
         )
     }

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 #[derive(Args, Debug)]
 #[command(
     after_help = "+ came, - went, R moved, C other contents, A other attributes. Directories end with a slash.\n\
-    What is only moved along with its directory is not shown."
+    What is only moved along with its directory is not shown, nor what only lies elsewhere on the disks."
 )]
 pub struct DiffArgs {
     /// A snapshot
@@ -40,7 +40,7 @@ impl DiffArgs {
             return Err(CliError::usage("the first snapshot has to be the older one"));
         }
         let report = context.walk_report();
-        let mut diff = TreeDiff::new(&volume, old, new);
+        let mut diff = TreeDiff::new(&volume, old, new).await?;
         let mut counts = [0u64; 5];
         while let Some(change) = diff.next().await? {
             counts[change.kind as usize] += 1;
@@ -48,17 +48,18 @@ impl DiffArgs {
             show(context, &change)?;
         }
         report.progress().finish();
-        let (directories, entries) = diff.looked_at();
+        let (directories, entries, compared) = diff.looked_at();
         let [created, removed, renamed, contents, attributes] = counts;
         if context.out.is_json() {
             let summary = json!({"created": created, "removed": removed, "renamed": renamed, "contents": contents,
-                "attributes": attributes, "directories_read": directories, "entries_read": entries});
+                "attributes": attributes, "directories_read": directories, "entries_read": entries, "bytes_compared": compared});
             return context.out.json(&json!({ "summary": summary }));
         }
         if !context.args.quiet {
             let text = format!(
                 "{created} came, {removed} went, {renamed} moved, {contents} with other contents, {attributes} with other attributes; \
-                 {directories} directories with {entries} entries were read"
+                 {directories} directories with {entries} names were read, {} of files compared",
+                crate::human::bytes(compared)
             );
             report.warn(&text);
         }

@@ -1,22 +1,51 @@
 //! [`TreeDiff`]: two states of a tree side by side, directory by directory in the order of names.
 //!
 //! An inode has the same number in both (its lower 48 bits), so a name that came and one that went are one move if their inode is one; the
-//! directories of a moved tree are compared with what they were. A directory that was not changed has the same names in both: it is read once,
-//! and of its entries the former attributes are asked for only where the time of the last change is later than the older state.
+//! directories of a moved tree are compared with what they were. What was put in the place of something (written anew, restored, cloned) has
+//! another inode: it is compared by its name, and what it replaced counts as new where it is now. A directory that was not changed has the same
+//! names in both: it is read once, and of its entries the former attributes are asked for only where the time of the last change is later than
+//! the older state. What is the same is decided in `same`.
 //!
-//! Bounds: a page of both directories between the start and where it is, and [`MOVES_MAX`] names of which the other half was not seen yet;
+//! Where the server says what changed (`Scope`), directories in which and below which nothing did are passed over, as soon as all files that were
+//! changed in place have been met: files do not know their names, so these are looked for.
+//!
+//! Bounds: [`CHANGED_MAX`] inodes that changed, else all is walked; a page of both directories between the start and where it is, and [`MOVES_MAX`] names of which the other half was not seen yet;
 //! beyond that they are told as gone and come.
+use super::same::{Compare, INNER, is_one_type, is_untouched};
 use crate::error::Result;
 use crate::mode::is_directory;
-use cairn_client::Volume;
+use cairn_client::{ChangedBetween, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, DirEntry};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-const INODE_BITS: u32 = 48;
-const INNER: u64 = (1 << INODE_BITS) - 1;
 /// Names whose other half is looked for.
 const MOVES_MAX: usize = 100_000;
+
+/// Inodes that changed.
+const CHANGED_MAX: usize = 1_000_000;
+
+/// What has to be looked at.
+struct Scope {
+    directories: BTreeSet<u64>,
+    /// Files that changed, and how many of their names were met.
+    others: BTreeMap<u64, u32>,
+}
+
+impl Scope {
+    fn new(changed: ChangedBetween) -> Scope {
+        Scope { directories: changed.directories, others: changed.others.into_iter().map(|inode| (inode, 0)).collect() }
+    }
+    /// A name of a file was met, in the later state.
+    fn meet(&mut self, of: &Attributes) {
+        let inode = of.inode & INNER;
+        let Some(met) = self.others.get_mut(&inode) else { return };
+        *met += 1;
+        if *met >= of.nlink {
+            self.others.remove(&inode);
+        }
+    }
+}
 
 /// A state of the tree.
 #[derive(Clone, Copy)]
@@ -90,6 +119,8 @@ struct Frame {
     new: Listing,
     /// It is as it was: the old side is not read.
     is_same: bool,
+    /// Its time of the last change was set, unless it goes with an entry that came, went or was replaced.
+    mtime_set: bool,
 }
 
 /// Half of a move.
@@ -108,36 +139,49 @@ pub struct TreeDiff {
     /// Names that went, of inodes that are still there, and names that came, of inodes that were there before.
     gone: BTreeMap<u64, Half>,
     came: BTreeMap<u64, Half>,
+    compare: Compare,
+    /// `None`: everything is walked.
+    scope: Option<Scope>,
+    /// The two directories that are compared were not shown yet.
+    roots: Option<(Attributes, Attributes)>,
     directories: u64,
     entries: u64,
 }
 
 impl TreeDiff {
-    pub fn new(volume: &Volume, old: Side, new: Side) -> TreeDiff {
-        let is_same = is_same(&old.root, &new.root);
-        let frame = |old, new| Frame { old_path: Vec::new(), path: Vec::new(), old, new, is_same };
-        TreeDiff {
+    pub async fn new(volume: &Volume, old: Side, new: Side) -> Result<TreeDiff> {
+        let newer = if new.taken == u64::MAX { 0 } else { new.taken };
+        let changed = volume.changed_between(old.taken, newer, CHANGED_MAX).await?;
+        Ok(TreeDiff {
             volume: volume.clone(),
+            scope: changed.map(Scope::new),
             since_ns: old.time_ns,
             sides: [old.root.inode & !INNER, new.root.inode & !INNER],
-            stack: vec![frame(Listing::new(old.root.inode), Listing::new(new.root.inode))],
-            found: compare(b"/", &old.root, &new.root, old.time_ns).into_iter().collect(),
+            stack: Vec::new(),
+            found: VecDeque::new(),
+            compare: Compare::new(volume, old.time_ns),
+            roots: Some((old.root, new.root)),
             gone: BTreeMap::new(),
             came: BTreeMap::new(),
             directories: 0,
             entries: 0,
-        }
+        })
     }
 
-    /// Directories and entries that were read, of both states.
-    pub fn looked_at(&self) -> (u64, u64) {
-        (self.directories, self.entries)
+    /// Directories and entries that were read, of both states, and bytes that were compared.
+    pub fn looked_at(&self) -> (u64, u64, u64) {
+        (self.directories, self.entries, self.compare.bytes)
     }
 
     pub async fn next(&mut self) -> Result<Option<Change>> {
         loop {
             if let Some(change) = self.found.pop_front() {
                 return Ok(Some(change));
+            }
+            if let Some((old, new)) = self.roots.take() {
+                let half = |attributes| Half { path: Vec::new(), attributes };
+                self.both(half(old), half(new)).await?;
+                continue;
             }
             if self.stack.is_empty() {
                 // Halves whose other half is a name that an inode has besides, or lies outside.
@@ -160,7 +204,8 @@ impl TreeDiff {
         if is_directory {
             let listing = Listing::new(half.attributes.inode);
             let (old, new) = if is_new { (Listing::new(0), listing) } else { (listing, Listing::new(0)) };
-            self.stack.push(Frame { old_path: half.path.clone(), path: half.path, old, new, is_same: false });
+            let old_path = half.path.clone();
+            self.stack.push(Frame { old_path, path: half.path, old, new, is_same: false, mtime_set: false });
         }
     }
 
@@ -178,7 +223,9 @@ impl TreeDiff {
         }
         let order = match (frame.old.page.front(), frame.new.page.front()) {
             (None, None) if frame.old.end && frame.new.end => {
-                self.stack.pop();
+                if let Some(Frame { mtime_set: true, path, .. }) = self.stack.pop() {
+                    self.found.push_back(of_directory(path));
+                }
                 return Ok(());
             }
             // A page without entries that is not the last one.
@@ -194,9 +241,15 @@ impl TreeDiff {
         let (old_path, path) = (frame.old_path.clone(), frame.path.clone());
         let old = self.half(old, old_path).await?;
         let new = self.half(new, path).await?;
+        self.meet(new.as_ref());
         match (old, new) {
-            (Some(old), Some(new)) if inner(&old) == inner(&new) => self.both(old, new),
+            (Some(old), Some(new)) if inner(&old) == inner(&new) => self.both(old, new).await?,
+            (Some(old), Some(new)) if self.is_replaced(&old, &new).await? => {
+                self.entries_differ();
+                self.both(old, new).await?;
+            }
             (old, new) => {
+                self.entries_differ();
                 if let Some(old) = old {
                     self.one(old, false).await?;
                 }
@@ -225,20 +278,51 @@ impl TreeDiff {
         old_path.push(b'/');
         old_path.extend_from_slice(&entry.name);
         let Some(new) = self.half(Some(entry), path).await? else { return Ok(()) };
-        let is_untouched = new.attributes.ctime_ns < self.since_ns;
-        if is_untouched && !is_directory(new.attributes.mode) {
+        self.meet(Some(&new));
+        let is_older = new.attributes.ctime_ns < self.since_ns;
+        if is_older && !is_directory(new.attributes.mode) {
             return Ok(());
         }
         let then = inner(&new) | self.sides[0];
-        let attributes = match is_untouched {
+        let attributes = match is_older {
             true => Attributes { inode: then, ..new.attributes },
             false => {
                 self.entries += 1;
                 self.volume.getattr(then).await?
             }
         };
-        self.both(Half { path: old_path, attributes }, new);
-        Ok(())
+        self.both(Half { path: old_path, attributes }, new).await
+    }
+
+    fn meet(&mut self, new: Option<&Half>) {
+        if let (Some(scope), Some(new)) = (&mut self.scope, new) {
+            scope.meet(&new.attributes);
+        }
+    }
+
+    /// Nothing in a directory that is there in both states changed, nor below it.
+    fn is_passed_over(&self, inode: u64) -> bool {
+        self.scope.as_ref().is_some_and(|scope| scope.others.is_empty() && !scope.directories.contains(&inode))
+    }
+
+    /// The directory at hand has other entries than before.
+    fn entries_differ(&mut self) {
+        if let Some(frame) = self.stack.last_mut() {
+            frame.mtime_set = false;
+        }
+    }
+
+    /// Something new is in the place of something of the same type.
+    async fn is_replaced(&mut self, old: &Half, new: &Half) -> Result<bool> {
+        if !is_one_type(&old.attributes, &new.attributes) {
+            return Ok(false);
+        }
+        self.entries += 1;
+        match self.volume.getattr(inner(new) | self.sides[0]).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.code() == Some(ErrorCode::Stale) || error.is_not_found() => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn half(&self, entry: Option<DirEntry>, mut path: Vec<u8>) -> Result<Option<Half>> {
@@ -255,18 +339,30 @@ impl TreeDiff {
         Ok(Some(Half { path, attributes }))
     }
 
-    /// One inode, in both states.
-    fn both(&mut self, old: Half, new: Half) {
-        self.found.extend(compare(&new.path, &old.attributes, &new.attributes, self.since_ns));
-        self.descend(old, new);
-    }
-
-    fn descend(&mut self, old: Half, new: Half) {
-        if is_directory(new.attributes.mode) {
-            let is_same = is_same(&old.attributes, &new.attributes);
-            let (old_side, new_side) = (Listing::new(old.attributes.inode), Listing::new(new.attributes.inode));
-            self.stack.push(Frame { old_path: old.path, path: new.path, old: old_side, new: new_side, is_same });
+    /// One thing, in both states.
+    async fn both(&mut self, old: Half, new: Half) -> Result<()> {
+        let is_directory = is_directory(new.attributes.mode);
+        let differs = self.compare.difference(&new.path, &old.attributes, &new.attributes).await?;
+        let path = if new.path.is_empty() { b"/".to_vec() } else { new.path.clone() };
+        let change = |kind| Change { kind, path: path.clone(), from: None, is_directory };
+        if differs.contents {
+            self.found.push_back(change(ChangeKind::Contents));
         }
+        if differs.attributes {
+            self.found.push_back(change(ChangeKind::Attributes));
+        }
+        if is_directory {
+            let is_one = inner(&old) == inner(&new);
+            if is_one && self.is_passed_over(inner(&new)) {
+                return Ok(());
+            }
+            let is_same = is_one && is_untouched(&old.attributes, &new.attributes, self.since_ns);
+            let (old_side, new_side) = (Listing::new(old.attributes.inode), Listing::new(new.attributes.inode));
+            let mtime_set = differs.mtime && !differs.attributes;
+            let (old, new) = ((old.path, old_side), (new.path, new_side));
+            self.stack.push(Frame { old_path: old.0, path: new.0, old: old.1, new: new.1, is_same, mtime_set });
+        }
+        Ok(())
     }
 
     /// A name that one state has alone: it came, went, or is half of a move.
@@ -278,12 +374,7 @@ impl TreeDiff {
             let is_directory = is_directory(new.attributes.mode);
             let (path, from) = (new.path.clone(), Some(old.path.clone()));
             self.found.push_back(Change { kind: ChangeKind::Renamed, path, from, is_directory });
-            // A move changes the time of the last change by itself.
-            let mut before = old.attributes;
-            before.ctime_ns = new.attributes.ctime_ns;
-            let moved = compare(&new.path, &before, &new.attributes, self.since_ns);
-            self.found.extend(moved);
-            self.descend(old, new);
+            self.both(old, new).await?;
             return Ok(());
         }
         let elsewhere = inode | self.sides[usize::from(!is_new)];
@@ -324,31 +415,8 @@ fn inner(half: &Half) -> u64 {
     half.attributes.inode & INNER
 }
 
-/// A directory has the same names in both states.
-fn is_same(old: &Attributes, new: &Attributes) -> bool {
-    old.generation == new.generation && old.ctime_ns == new.ctime_ns
-}
-
-/// What is different of one inode. A clone makes a file's extents shared, which changes nothing that is seen, nor the time of the last change.
-fn compare(path: &[u8], old: &Attributes, new: &Attributes, since_ns: u64) -> Vec<Change> {
-    let is_directory = is_directory(new.mode);
-    let change = |kind| Change { kind, path: path.to_vec(), from: None, is_directory };
-    let is_touched = old.ctime_ns != new.ctime_ns || new.ctime_ns >= since_ns;
-    if is_same(old, new) || !is_touched {
-        return Vec::new();
-    }
-    let mut changes = Vec::new();
-    let contents = !is_directory && (old.size != new.size || old.data_version != new.data_version);
-    if contents {
-        changes.push(change(ChangeKind::Contents));
-    }
-    let said = |a: &Attributes| (a.mode, a.uid, a.gid, a.layout, a.rdev);
-    // Times that go with changed contents or entries are told by those; others were set, as extended attributes are.
-    let set =
-        old.ctime_ns != new.ctime_ns && !contents && (old.mtime_ns == new.mtime_ns || new.mtime_ns != new.ctime_ns);
-    let linked = old.nlink != new.nlink;
-    if said(old) != said(new) || (set && !linked) {
-        changes.push(change(ChangeKind::Attributes));
-    }
-    changes
+/// That the time of the last change of a directory was set.
+fn of_directory(path: Vec<u8>) -> Change {
+    let path = if path.is_empty() { b"/".to_vec() } else { path };
+    Change { kind: ChangeKind::Attributes, path, from: None, is_directory: true }
 }

@@ -5,14 +5,23 @@ use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListSnapshotsRequest, ListSnapshotsResponse,
-    RenameSnapshotRequest, SetSnapshotScheduleRequest, Snapshot, SnapshotRule,
+    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListChangedRequest, ListChangedResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest, SetSnapshotScheduleRequest, Snapshot,
+    SnapshotRule,
 };
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Those who overwrite files in place stop within 10 s; of one that fell silent nothing comes after a minute.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Inodes that changed, by their own numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChangedBetween {
+    pub directories: BTreeSet<u64>,
+    pub others: BTreeSet<u64>,
+}
 
 impl Volume {
     /// Takes one and returns its number. Waits until nobody overwrites files in place: for some seconds, and up to a minute after a client
@@ -57,6 +66,33 @@ impl Volume {
         let answer: ListSnapshotsResponse =
             self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
         Ok(answer.snapshots)
+    }
+
+    /// What changed between a snapshot and a later one (0: now): directories, with all above them, and whatever else was there and is. `None`: the
+    /// server does not know it, the caller may not ask, or it is more than so many.
+    pub async fn changed_between(&self, older: u64, newer: u64, max: usize) -> Result<Option<ChangedBetween>> {
+        let (mut changed, mut after) = (ChangedBetween::default(), Vec::new());
+        let what = format!("changes of volume {:?}", self.name());
+        loop {
+            let request =
+                |header| ListChangedRequest { header: Some(header), older, newer, after: after.clone(), count_max: 0 };
+            let answer = self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListChanged, request).await;
+            let page: ListChangedResponse = match answer {
+                Err(error) if matches!(error.code(), Some(ErrorCode::UnknownOperation | ErrorCode::NotPermitted)) => {
+                    return Ok(None);
+                }
+                page => page?,
+            };
+            changed.directories.extend(page.directories);
+            changed.others.extend(page.others);
+            if changed.directories.len() + changed.others.len() > max {
+                return Ok(None);
+            }
+            if page.after.is_empty() {
+                return Ok(Some(changed));
+            }
+            after = page.after;
+        }
     }
 
     /// The rules by which snapshots are taken by themselves, by period; none without a schedule.

@@ -7,8 +7,8 @@ use cairn_types::WallTime;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListSnapshotsRequest, ListSnapshotsResponse,
-    MetaHeader, RenameSnapshotRequest,
+    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListChangedRequest, ListChangedResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, MetaHeader, RenameSnapshotRequest,
 };
 
 /// Who takes snapshots.
@@ -99,6 +99,26 @@ impl Taken {
         }
     }
 
+    /// What changed since each snapshot is told, with all directories above it.
+    fn compare_changed(&mut self, pair: &Pair) {
+        let reader = &pair.driver;
+        let list: ListSnapshotsResponse =
+            reader.read(Opcode::ListSnapshots, &ListSnapshotsRequest { header: reader.header(0) }).unwrap();
+        let live: Vec<_> = list.snapshots.iter().filter(|one| !one.deleting).collect();
+        for (at, older) in live.iter().enumerate() {
+            let models = &self.models;
+            let of = |name: &[u8]| &models[std::str::from_utf8(name).unwrap()];
+            let later = live[at + 1..].iter().map(|newer| (newer.number, of(&newer.name)));
+            let mut told_any = 0;
+            for (newer, now) in later.chain([(0, &pair.model)]) {
+                let told = changed(reader, older.number, newer);
+                check_changed(of(&older.name), now, &told);
+                told_any += told.0.len() as u64;
+            }
+            *self.seen.entry("changes told").or_default() += told_any;
+        }
+    }
+
     /// What neither files nor snapshots name is freed, and nothing else.
     fn compare_frees(&self, pair: &Pair) {
         let mut free = pair.done_frees.clone();
@@ -111,6 +131,44 @@ impl Taken {
             node.blocks().iter().for_each(|block| _ = expected.remove(block));
         }
         assert_eq!(free, expected, "blocks that neither files nor snapshots name");
+    }
+}
+
+/// Directories and others, by pages of a few.
+fn changed(reader: &Driver, older: u64, newer: u64) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let (mut told, mut after) = ((BTreeSet::new(), BTreeSet::new()), Vec::new());
+    loop {
+        let request = ListChangedRequest { header: reader.header(0), older, newer, after, count_max: 3 };
+        let page: ListChangedResponse = reader.read(Opcode::ListChanged, &request).unwrap();
+        told.0.extend(page.directories);
+        told.1.extend(page.others);
+        if page.after.is_empty() {
+            return told;
+        }
+        after = page.after;
+    }
+}
+
+fn check_changed(then: &Model, now: &Model, (directories, others): &(BTreeSet<u64>, BTreeSet<u64>)) {
+    for (inode, was) in &then.nodes {
+        let Some(is) = now.nodes.get(inode).filter(|_| now.links(*inode) > 0 && then.links(*inode) > 0) else {
+            continue;
+        };
+        if is.is_directory() && is.entries() != was.entries() {
+            assert!(directories.contains(inode), "entries of {inode} changed, and it is not told");
+        }
+        let (before, after) = (then.attributes(*inode), now.attributes(*inode));
+        if before.ctime != after.ctime && !is.is_directory() {
+            assert!(others.contains(inode), "{inode} changed, and it is not told");
+        }
+    }
+    for inode in directories.iter().filter(|inode| **inode != ROOT) {
+        let above = now
+            .nodes
+            .iter()
+            .find(|(_, node)| node.is_directory() && node.entries().into_iter().any(|(_, entry)| entry == *inode));
+        let (above, _) = above.expect("a directory that is told has a name");
+        assert!(directories.contains(above), "{inode} is told, and {above}, in which it lies, is not");
     }
 }
 
@@ -164,6 +222,7 @@ fn run_all(steps: &[Step]) -> BTreeMap<&'static str, u64> {
         pair.driver.check();
         if i % 8 == 0 {
             taken.compare(&pair.driver.namespace);
+            taken.compare_changed(&pair);
         }
     }
     pair.reclaim(3);
@@ -211,7 +270,9 @@ fn snapshots_and_model_agree() {
         panic!("{error}");
     }
     let seen = seen.into_inner();
-    for what in ["taken", "deleted", "renamed", "restarted", "files read", "files read that have changed"] {
+    for what in
+        ["taken", "deleted", "renamed", "restarted", "files read", "files read that have changed", "changes told"]
+    {
         assert!(seen.get(what).is_some_and(|count| *count > 20), "too little happened: {seen:?}");
     }
 }
