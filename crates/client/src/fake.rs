@@ -9,6 +9,7 @@ mod local;
 pub mod records;
 #[cfg(feature = "test-support")]
 mod support;
+mod turns;
 
 use crate::connect::{Client, ConnectOptions};
 use cairn_meta_core::{Namespace, NamespaceConfig};
@@ -111,6 +112,7 @@ pub struct State {
     pub(crate) reads: BTreeMap<u32, u64>,
     /// Records that many append, and what happens to them.
     pub(crate) records: records::Records,
+    pub(crate) turns: turns::Turns,
     /// Calls by operation.
     pub(crate) calls: BTreeMap<&'static str, u64>,
 }
@@ -228,6 +230,7 @@ impl FakeCluster {
             bad_blocks: 0,
             reads: BTreeMap::new(),
             records: records::Records::default(),
+            turns: turns::Turns::default(),
             calls: BTreeMap::new(),
         };
         for (i, scheme) in (1..).zip(groups) {

@@ -127,3 +127,5 @@ impl FileHandle {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;

@@ -15,6 +15,7 @@
 //! what is durable is decided by `raft-host`; `meta` serves this crate over RPC.
 
 mod acl;
+mod append_turns;
 mod appending;
 mod at_snapshot;
 mod births;
@@ -74,6 +75,7 @@ mod volatile;
 mod waiting;
 mod writer_session;
 
+pub use append_turns::{AppendTurns, NO_TURN, TurnState};
 pub use appending::{APPENDING_LEVEL, Appending};
 pub use builder::{NamespaceBuilder, RestoreError};
 pub use check::Violation;

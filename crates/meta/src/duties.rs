@@ -79,6 +79,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         last = now;
         state.expire_lock_waits(now);
         state.expire_change_waits(now);
+        state.expire_append_turns(now);
         if state.leading_term().is_none() {
             continue;
         }

@@ -7,6 +7,7 @@
 //! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
 
 mod across;
+mod append_turns;
 mod appending;
 mod begin;
 mod change_waits;

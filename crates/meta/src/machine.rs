@@ -67,7 +67,7 @@ impl PartitionMachine {
         let mut timer = self.state.load.timer();
         let mut namespace = self.state.namespace.write();
         // Who waits from now on sees what is applied here.
-        let waited = self.state.has_change_waits();
+        let waited = self.state.has_change_waits() || self.state.has_append_turns();
         for item in items {
             timer.changes += 1;
             let start = self.bytes.len();
@@ -244,7 +244,9 @@ impl StateMachine for PartitionMachine {
             let released = self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
             self.answer();
             self.state.locks_released(&released);
-            self.state.contents_changed(&std::mem::take(&mut self.changed));
+            let changed = std::mem::take(&mut self.changed);
+            self.state.sizes_changed(&changed, self.state.common.clock.now());
+            self.state.contents_changed(&changed);
         }
     }
 

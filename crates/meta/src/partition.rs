@@ -23,6 +23,7 @@ use prost::Message;
 use tokio::sync::{oneshot, watch};
 
 use crate::across::Across;
+use crate::append_turns::AppendTurnDesk;
 use crate::change_waits::ChangeWaits;
 use crate::compact::PackGauges;
 use crate::fsck::FsckDesk;
@@ -154,6 +155,7 @@ pub(crate) struct PartitionState {
     pub(crate) openers: Openers,
     pub(crate) lock_waits: LockWaits,
     pub(crate) change_waits: ChangeWaits,
+    pub(crate) append_turns: AppendTurnDesk,
     pub(crate) wanted_leases: WantedLeases,
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
@@ -207,6 +209,7 @@ impl PartitionState {
             openers: Openers::default(),
             lock_waits: LockWaits::default(),
             change_waits: ChangeWaits::default(),
+            append_turns: AppendTurnDesk::default(),
             wanted_leases: WantedLeases::default(),
             fsck: FsckDesk::default(),
             stage: StageDesk::default(),
@@ -249,6 +252,7 @@ impl PartitionState {
         self.fsck.reset();
         self.end_lock_waits();
         self.end_change_waits();
+        self.end_append_turns();
     }
 }
 

@@ -144,6 +144,9 @@ impl MetaServer {
         if opcode == Opcode::WaitChange {
             return partition.state.wait_change(message, self.common().coarse_now(), reply);
         }
+        if opcode == Opcode::AppendTurn {
+            return partition.state.append_turn(message, reply);
+        }
         if opcode == Opcode::WaitLock {
             return partition.state.wait_lock(message, self.common().coarse_now(), reply);
         }
@@ -196,6 +199,9 @@ impl MetaServer {
         let mut data = Vec::with_capacity(2 + request.message.len());
         data.extend_from_slice(&opcode.code().to_le_bytes());
         data.extend_from_slice(request.message);
+        if opcode == Opcode::Publish {
+            partition.state.heed_append_turns(request.message, &mut data);
+        }
         let (data, received) = (Bytes::from(data), request.received);
         if partition.state.across.concerns(partition, opcode, request.message) {
             return partition.state.across.hand_over(Work::Mutation(Mutation { data, reply, received }));

@@ -1,6 +1,7 @@
 //! The role over loopback: one and three members, real logs in temporary directories, data nodes that only take `Free`.
 
 mod across;
+mod append_turns;
 mod appending;
 mod changes;
 mod compaction;

@@ -155,8 +155,8 @@ impl Opcode {
             | ListSnapshots | ListChanged | StageStatus => Audience::Clients(Reach::Read),
             // What a reader needs as well: it holds what it has open, and locks it.
             Hold | Release | KeepAlive | EndSession | SetLock => Audience::Clients(Reach::Read),
-            // A check mends, and is for root.
-            Fsck | ShardDirectory => Audience::Clients(Reach::Write),
+            // A check mends, and is for root. Only who writes needs a turn.
+            Fsck | ShardDirectory | AppendTurn => Audience::Clients(Reach::Write),
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
             | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend

@@ -108,6 +108,7 @@ opcodes! {
     ShardDirectory = 0x0413, meta::ShardDirectoryRequest => meta::ShardDirectoryResponse;
     GetAppend = 0x0414, meta::GetAppendRequest => meta::OpenAppendResponse;
     WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
+    AppendTurn = 0x0419, meta::AppendTurnRequest => meta::AppendTurnResponse;
     ListSnapshots = 0x0420, meta::ListSnapshotsRequest => meta::ListSnapshotsResponse;
     StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
     ListChanged = 0x0451, meta::ListChangedRequest => meta::ListChangedResponse;

@@ -5,6 +5,7 @@
 mod absent_disk;
 mod across;
 mod admin_rights;
+mod append_lines;
 mod bindings;
 mod care;
 mod chaos;

@@ -34,7 +34,7 @@ impl Fake {
                 state.next_session += 1;
                 OpenSessionResponse { session: state.next_session, map: None }.encode_to_vec()
             }
-            Opcode::PublishVolatile | Opcode::PublishAttributes if state.of_older_build => {
+            Opcode::PublishVolatile | Opcode::PublishAttributes | Opcode::AppendTurn if state.of_older_build => {
                 return Err(WireError::new(ErrorCode::UnknownOperation, "not before all members know it"));
             }
             Opcode::EnsurePgs if state.lack_disks => {
@@ -99,6 +99,9 @@ impl State {
     }
     fn namespace_call(&mut self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         let at = header_of(request).partition;
+        if opcode == Opcode::AppendTurn {
+            return self.append_turn(at, request, out);
+        }
         if opcode.code() < 0x0500 {
             return self.partition(at)?.read(opcode, request, out);
         }
@@ -106,7 +109,8 @@ impl State {
             self.discard(request)?;
         }
         let changed = if opcode == Opcode::CloseAppend { self.close_below(request)? } else { None };
-        let request = changed.as_deref().unwrap_or(request);
+        let heeded = if opcode == Opcode::Publish { self.heed_append_turns(at, request)? } else { None };
+        let request = changed.as_deref().or(heeded.as_deref()).unwrap_or(request);
         let applied = self.decide(at, opcode, request, out);
         let namespace = self.partition(at)?;
         let wanted = namespace.take_wanted_leases();

@@ -18,6 +18,7 @@ mod read;
 mod rows;
 mod seek;
 mod show;
+mod turn;
 
 pub use clone::CLONE_MIN;
 pub use read::ReadPattern;
@@ -39,6 +40,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use turn::Rivals;
 
 /// Times that something is begun anew because the file or the session was another meanwhile.
 const TRIES: usize = 8;
@@ -76,6 +78,7 @@ struct State {
     unpublished_since: Option<Time>,
     /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
     appended_from: Option<u64>,
+    rivals: Rivals,
     /// Of the last write or as it was set since; `None`: the server's time of the publish.
     mtime_ns: Option<u64>,
     /// When the last write was that is not published.
@@ -197,7 +200,9 @@ impl State {
     }
     /// Somebody else made the file longer: what was appended here goes behind that.
     fn relocate(&mut self, from: u64, by: u64) {
-        self.recall(self.fresh.unwrap_or_default());
+        if !self.comes_nearer(by) {
+            self.recall(self.fresh.unwrap_or_default());
+        }
         self.dirty.shift(from, by);
         self.blocks.cut(from, u64::MAX);
         self.appended_from = Some(from + by);
@@ -258,6 +263,7 @@ impl FileData {
             in_place: InPlace::default(),
             unpublished_since: None,
             appended_from: None,
+            rivals: Rivals::default(),
             mtime_ns: None,
             wrote_ns: 0,
             writer: volume.clone(),

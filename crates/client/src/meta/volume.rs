@@ -1,4 +1,5 @@
 //! A volume: the operations of its namespace by path. One method an operation, under the operation's name.
+mod append_turn;
 pub mod by_inode;
 pub mod clone;
 mod elsewhere;

@@ -18,6 +18,7 @@ pub(super) const FLIGHT_BYTES: usize = 8 << 20;
 /// Flights of a file that are begun in the background.
 const BACKGROUND_MAX: usize = 8;
 
+#[derive(Default)]
 pub(super) struct Flight {
     pub id: u64,
     pub data: Dirty,
@@ -25,26 +26,44 @@ pub(super) struct Flight {
     pub based_on: u64,
     /// It ends when it is in the memory of all members.
     pub shown: bool,
+    /// It was written for a place so many bytes behind the one where it is, and is not published before the file is that long.
+    pub ahead: u64,
+    /// Number of its turn; 0: none.
+    pub turn: u64,
+    landing: Arc<Landing>,
+}
+
+/// What becomes of a flight.
+#[derive(Default)]
+struct Landing {
     outcome: Mutex<Option<Result<Body>>>,
     done: watch::Sender<bool>,
 }
 
 impl Flight {
+    /// The same flight, so many bytes further behind and nearer to the place that it was written for.
+    pub(super) fn moved(&self, by: u64) -> Flight {
+        let mut data = Dirty::default();
+        data.put_back(&self.data);
+        data.shift(0, by);
+        let Flight { id, based_on, shown, turn, .. } = *self;
+        Flight { id, data, based_on, shown, ahead: self.ahead - by, turn, landing: self.landing.clone() }
+    }
     pub(super) fn is_done(&self) -> bool {
-        *self.done.borrow()
+        *self.landing.done.borrow()
     }
     pub(super) fn is_durable(&self) -> bool {
-        self.is_done() && matches!(&*self.outcome.lock(), Some(Ok(_)))
+        self.is_done() && matches!(&*self.landing.outcome.lock(), Some(Ok(_)))
     }
     pub(super) async fn wait(&self) {
-        let mut done = self.done.subscribe();
+        let mut done = self.landing.done.subscribe();
         // The sender lives in the flight itself.
         let _never_dropped = done.wait_for(|done| *done).await;
     }
     /// What became of it; once.
     pub(super) fn take(&self) -> Result<Body> {
         let gone = || Err(ClientError::protocol("a write in the background", "it was taken already"));
-        self.outcome.lock().take().unwrap_or_else(gone)
+        self.landing.outcome.lock().take().unwrap_or_else(gone)
     }
 }
 
@@ -57,25 +76,24 @@ impl FileData {
         runs: Vec<Run>,
         based_on: u64,
     ) -> Arc<Flight> {
-        self.begin_as(state, data, runs, based_on, false)
+        self.begin_as(state, data, runs, Flight { based_on, ..Flight::default() })
     }
-    fn begin_as(
-        self: &Arc<Self>,
-        state: &mut State,
-        data: Dirty,
-        runs: Vec<Run>,
-        based_on: u64,
-        shown: bool,
-    ) -> Arc<Flight> {
+    /// Begins one of appended bytes, written for a place that is so far ahead.
+    pub(super) fn begin_ahead(self: &Arc<Self>, state: &mut State, data: Dirty, ahead: u64, turn: u64) -> Arc<Flight> {
+        let runs = data.runs().into_iter().map(|run| Run { offset: run.offset + ahead, ..run }).collect();
+        self.begin_as(state, data, runs, Flight { ahead, turn, ..Flight::default() })
+    }
+    fn begin_as(self: &Arc<Self>, state: &mut State, data: Dirty, runs: Vec<Run>, as_this: Flight) -> Arc<Flight> {
         let id = state.next_flight;
         state.next_flight += 1;
-        let flight =
-            Arc::new(Flight { id, data, based_on, shown, outcome: Mutex::new(None), done: watch::Sender::new(false) });
+        let shown = as_this.shown;
+        let flight = Arc::new(Flight { id, data, ..as_this });
         state.flights.push_back(flight.clone());
         if state.dirty.is_empty() {
             state.dirty_since = None;
         }
-        let (volume, layout, what, own) = (state.writer.clone(), state.layout, self.what(), flight.clone());
+        let (volume, layout, what) = (state.writer.clone(), state.layout, self.what());
+        let own = flight.landing.clone();
         tokio::spawn(async move {
             let write = async {
                 let mut body = write_runs(&volume, layout, &runs, shown).await?;
@@ -119,7 +137,7 @@ impl FileData {
         while !state.dirty.is_empty() {
             let data = state.dirty.take(RUNS_MAX, FLIGHT_BYTES);
             let runs = data.runs();
-            self.begin_as(state, data, runs, 0, true);
+            self.begin_as(state, data, runs, Flight { shown: true, ..Flight::default() });
         }
     }
     /// Begins flights of what is dirty in a new file that will soon be closed: while its program does what comes before that,

@@ -2,6 +2,7 @@
 use super::flight::{Flight, RUNS_MAX};
 use super::in_place::Placed;
 use super::later::{Along, MTIME};
+use super::turn::InTurn;
 use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
@@ -18,6 +19,9 @@ const CONFLICTS_MAX: usize = 64;
 
 /// Times that everything is written again because the end of the file or the session was another one.
 const FLUSH_TRIES: u64 = 200;
+
+/// Number of an append that has no turn, and waits for one if others have.
+const NO_TURN: u64 = 1;
 
 /// How an attempt ended that did not fail.
 #[derive(PartialEq, Eq)]
@@ -47,10 +51,14 @@ impl FileData {
             if self.has_rows() {
                 self.flush_rows().await?;
             }
-            let last = match self.write_in_place().await? {
-                Placed::Not => self.begin_all(),
-                Placed::Begun(last) => last,
-                Placed::Again => continue,
+            let last = match self.write_in_turn().await? {
+                InTurn::First(flight) => Some(flight),
+                InTurn::Again => continue,
+                InTurn::Not => match self.write_in_place().await? {
+                    Placed::Not => self.begin_all(),
+                    Placed::Begun(last) => last,
+                    Placed::Again => continue,
+                },
             };
             let all = match last {
                 Some(last) => self.publish_in_order(last).await?,
@@ -63,6 +71,8 @@ impl FileData {
                 self.state.lock().was_cut = false;
                 return Ok(());
             }
+            let now = self.now();
+            self.state.lock().lost_race(now);
         }
         Err(ClientError::Changed { what: self.what() })
     }
@@ -98,6 +108,11 @@ impl FileData {
             let told = async { if self.goes_along() { Ok(()) } else { self.send_later().await } };
             let (_, told) = tokio::join!(front.wait(), told);
             told?;
+            if front.ahead > 0 {
+                // Its turn is gone.
+                self.recall();
+                return Ok(Published::WriteAgain);
+            }
             let batch = self.batch(&front, last);
             let mut bodies = Vec::with_capacity(batch.len());
             for flight in &batch {
@@ -138,7 +153,7 @@ impl FileData {
     fn batch(&self, front: &Arc<Flight>, last: u64) -> Vec<Arc<Flight>> {
         let state = self.state.lock();
         let mut batch = vec![front.clone()];
-        if front.based_on != 0 || !front.is_durable() {
+        if front.based_on != 0 || front.turn != 0 || !front.is_durable() {
             return batch;
         }
         let mut runs = front.data.spans().len();
@@ -149,6 +164,7 @@ impl FileData {
             let fits = flight.id <= last
                 && flight.shown == front.shown
                 && flight.based_on == 0
+                && flight.turn == 0
                 && flight.is_durable()
                 && runs <= 2 * RUNS_MAX;
             if !fits || own.iter().any(over) {
@@ -217,7 +233,8 @@ impl FileData {
                     self.refresh().await?;
                     tries += 1;
                     // What was read back at the older version has to be read back again.
-                    if tries == CONFLICTS_MAX || batch[0].based_on != 0 || batch[0].shown {
+                    let queues = batch[0].turn == 0 && tries > 1 && self.state.lock().appended_from.is_some();
+                    if tries == CONFLICTS_MAX || queues || batch[0].based_on != 0 || batch[0].shown {
                         return Err(error);
                     }
                 }
@@ -248,6 +265,7 @@ impl FileData {
             if_size: if appended { state.attributes.size } else { 0 },
             lease: state.in_place.lease.as_ref().map_or(0, |lease| lease.number),
             durability: u32::from(batch[0].shown),
+            turn: if appended { batch[0].turn.max(NO_TURN) } else { 0 },
             ..state.with_mtime()
         };
         let writer = state.writer.clone();
