@@ -6,6 +6,8 @@ use crate::fs::cat;
 use crate::fs::read_flags::ReadFlags;
 use crate::human::parse_size;
 use crate::remote::{Found, NamedFor, expand};
+use cairn_client::ClientError;
+use cairn_client::record::RecordReader;
 use cairn_types::ErrorCode;
 use clap::Args;
 use std::ffi::OsString;
@@ -63,30 +65,54 @@ impl TailArgs {
         Ok(())
     }
 
+    async fn records(&self, found: &Found, from: u64) -> Result<RecordReader> {
+        let reader = found.volume.record_reader(&found.at.path, from, u64::MAX).await;
+        let reader = reader.map_err(|error| error.named_for(&found.at))?;
+        Ok(if self.no_repeats { reader.without_repeats() } else { reader })
+    }
+
     /// Prints records; with -f until Ctrl-C.
     async fn print_records(&self, context: &Context, found: &Found) -> Result<()> {
+        let report = context.plain_report();
         let from = self.bytes.map_or(0, |bytes| found.attributes.size.saturating_sub(bytes));
-        let named = |error: cairn_client::ClientError| error.named_for(&found.at);
-        let mut reader = found.volume.record_reader(&found.at.path, from, u64::MAX).await.map_err(named)?;
-        if self.no_repeats {
-            reader = reader.without_repeats();
-        }
+        let named = |error: ClientError| error.named_for(&found.at);
+        let (mut reader, mut said) = (self.records(found, from).await?, 0);
         loop {
-            while let Some(record) = reader.next().await.map_err(named)? {
-                tokio::task::block_in_place(|| context.out.bytes(&record.bytes))?;
+            loop {
+                let next = reader.next().await;
+                if reader.take_cut() {
+                    report.warn(&format!("{} was cut; going on with what is there now", found.at));
+                }
+                match next {
+                    Ok(Some(record)) => tokio::task::block_in_place(|| context.out.bytes(&record.bytes))?,
+                    Ok(None) => break,
+                    // Removed: another one may come under the name.
+                    Err(error) if self.follow && is_gone(&error) => break,
+                    Err(error) => return Err(named(error).into()),
+                }
+            }
+            // Of one that grows the rest may still come.
+            let damaged = reader.skipped().damaged + if self.follow { 0 } else { reader.left_over() };
+            if damaged > said {
+                let text =
+                    format!("{}: {} bytes belong to no whole record; they were passed over", found.at, damaged - said);
+                report.warn(&text);
+                said = damaged;
             }
             if !self.follow {
-                break;
+                return Ok(());
             }
             context.out.flush()?;
-            reader.changed(WAIT).await.map_err(named)?;
+            match reader.changed(WAIT).await {
+                Err(error) if is_gone(&error) => tokio::time::sleep(GONE_PAUSE).await,
+                other => other.map_err(named)?,
+            }
+            let now = found.volume.try_stat(&found.at.path, true).await.map_err(named)?;
+            if now.is_some_and(|now| now.inode != reader.inode()) {
+                report.warn(&format!("{} was replaced; going on with what is there now", found.at));
+                (reader, said) = (self.records(found, 0).await?, 0);
+            }
         }
-        let damaged = reader.skipped().damaged + reader.left_over();
-        if damaged > 0 {
-            let text = format!("{}: {damaged} bytes belong to no whole record; they were passed over", found.at);
-            context.plain_report().warn(&text);
-        }
-        Ok(())
     }
 
     /// Where the last lines begin.
@@ -125,9 +151,7 @@ impl TailArgs {
         loop {
             let (inode, version) = (found.attributes.inode, found.attributes.data_version);
             match found.volume.wait_change(inode, version, WAIT).await {
-                Err(error) if matches!(error.code(), Some(ErrorCode::NotFound | ErrorCode::Stale)) => {
-                    tokio::time::sleep(GONE_PAUSE).await
-                }
+                Err(error) if is_gone(&error) => tokio::time::sleep(GONE_PAUSE).await,
                 other => drop(other.map_err(|e| e.named_for(&found.at))?),
             }
             let Some(now) = found.volume.try_stat(&found.at.path, true).await.map_err(|e| e.named_for(&found.at))?
@@ -151,4 +175,9 @@ impl TailArgs {
             }
         }
     }
+}
+
+/// The file was removed.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::NotFound | ErrorCode::Stale))
 }

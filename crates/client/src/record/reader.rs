@@ -1,8 +1,9 @@
 //! [`RecordReader`]: records of a file from any place on, in order, also while the file grows.
 //!
 //! It begins at the first frame that begins at or behind the place where it was told to begin, so that parts of a file can be read by
-//! several: each record belongs to the part in which its frame begins. What is no record is passed over and counted. Memory: one record,
-//! what is read ahead, and for the removal of repeats [`Repeats`].
+//! several: each record belongs to the part in which its frame begins. What is no record is passed over and counted; so is a frame of which
+//! the end is not there, once a whole record stands behind its beginning. Memory: one record, what is read ahead, and for the removal of
+//! repeats [`Repeats`].
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
@@ -42,6 +43,8 @@ pub struct RecordReader {
     volume: Volume,
     path: Vec<u8>,
     inode: u64,
+    /// Where it began.
+    first: u64,
     /// In the file, of the first byte in `buffer`.
     at: u64,
     /// No frame that begins here or later.
@@ -54,6 +57,7 @@ pub struct RecordReader {
     begins: bool,
     repeats: Option<Repeats>,
     version: u64,
+    was_cut: bool,
 }
 
 impl Volume {
@@ -65,6 +69,7 @@ impl Volume {
             volume,
             path,
             inode,
+            first: from,
             at: from,
             end: to,
             size,
@@ -74,6 +79,7 @@ impl Volume {
             begins: from > 0,
             repeats: None,
             version: found.data_version,
+            was_cut: false,
         })
     }
 }
@@ -117,12 +123,26 @@ impl RecordReader {
                     *kind += bytes as u64;
                 }
                 Found::More => {
-                    if !self.fill().await? {
-                        return Ok(None);
+                    if self.fill().await? {
+                        continue;
                     }
+                    let Some(torn) = whole_record_behind(&self.buffer) else { return Ok(None) };
+                    // Its end never came: it was cut off, and others went on behind it.
+                    self.consumed += torn;
+                    *(if self.begins { &mut self.skipped.before } else { &mut self.skipped.damaged }) += torn as u64;
                 }
             }
         }
+    }
+
+    /// The file became shorter than what was read of it since this was asked last; it is read from its beginning (one of a part: of that).
+    pub fn take_cut(&mut self) -> bool {
+        std::mem::take(&mut self.was_cut)
+    }
+
+    /// Of the file that is read, whatever has its name by now.
+    pub fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// What was passed over so far.
@@ -150,9 +170,13 @@ impl RecordReader {
             let found = self.volume.getattr(self.inode).await?;
             (self.size, self.version) = (found.size, found.data_version);
             if found.size < from {
-                // Cut: what is there from now on is read from its new end on.
-                (self.at, self.buffer) = (found.size, Vec::new());
-                return Ok(false);
+                // What is there may have been written since: it is read, at the price of giving records out again.
+                let begin = if self.end == u64::MAX { 0 } else { self.first };
+                (self.at, self.buffer, self.was_cut) = (begin, Vec::new(), true);
+                if found.size <= begin {
+                    return Ok(false);
+                }
+                continue;
             }
             if found.size == from {
                 return Ok(false);
@@ -178,6 +202,19 @@ impl RecordReader {
         let text = "its contents were changed each time that they were read; read it when less is written";
         Err(ClientError::remote(&String::from_utf8_lossy(&self.path), cairn_types::ErrorCode::Conflict, text))
     }
+}
+
+/// Where the next whole record begins behind the first byte.
+fn whole_record_behind(bytes: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    while at < bytes.len() {
+        match record_at(&bytes[at..]) {
+            Found::Record(..) => return Some(at),
+            Found::Skip { bytes, .. } => at += bytes,
+            Found::More => at += 1,
+        }
+    }
+    None
 }
 
 /// Ranges of sequences that are remembered, over all writers.

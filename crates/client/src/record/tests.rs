@@ -360,3 +360,48 @@ async fn repeats_of_a_writer_that_began_anew_are_not_given_out() {
     assert_eq!((&seen[..], reader.skipped().repeats), (&b"1234"[..], 1));
     assert_eq!(read_all(&volume).await[&b"3"[..]], 2);
 }
+
+/// Whole records would never be read again behind one whose end was cut off; or those that are written after a cut would be passed over by
+/// whoever had read further.
+#[tokio::test(start_paused = true)]
+async fn what_was_cut_off_hides_nothing() {
+    let (_cluster, _client, volume) = start().await;
+    let append = async |records: &[&[u8]]| {
+        let appender = volume.record_appender(FILE, RecordOptions::default()).await.expect("an appender");
+        for record in records {
+            appender.append(record).await.expect("taken");
+        }
+        appender.close().await.expect("closed");
+    };
+    let cut = async |to: u64| {
+        let mut handle = volume.open(FILE).await.expect("opened");
+        handle.truncate(to).await.expect("cut");
+        handle.close().await.expect("closed");
+    };
+    let mut reader = volume.record_reader(FILE, 0, u64::MAX).await.expect("a reader");
+    let read = async |reader: &mut super::RecordReader| {
+        let mut seen = Vec::new();
+        while let Some(record) = reader.next().await.expect("read") {
+            seen.push(record.bytes);
+        }
+        seen
+    };
+    append(&[&[7; 100_000]]).await;
+    cut(50_000).await;
+    assert!(read(&mut reader).await.is_empty());
+    assert_eq!(reader.left_over(), 50_000, "its end may still come");
+    append(&[b"one", b"two"]).await;
+    assert_eq!(read(&mut reader).await, [b"one", b"two"]);
+    assert!(reader.skipped().damaged >= 50_000 && !reader.take_cut(), "{:?}", reader.skipped());
+    // Of a part that begins inside of it.
+    let mut part = volume.record_reader(FILE, 20_000, u64::MAX).await.expect("a reader");
+    assert_eq!(read(&mut part).await, [b"one", b"two"]);
+    cut(0).await;
+    append(&[b"new"]).await;
+    assert_eq!(read(&mut reader).await, [b"new"]);
+    assert!(reader.take_cut() && !reader.take_cut());
+    let size = volume.stat(FILE, true).await.expect("there").size;
+    let mut part = volume.record_reader(FILE, size, size + 100).await.expect("a reader");
+    cut(0).await;
+    assert!(read(&mut part).await.is_empty(), "it has nothing of other parts");
+}
