@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const MOUNTS: usize = 5;
@@ -60,6 +60,19 @@ fn counted(bytes: &str) -> BTreeMap<usize, usize> {
     next
 }
 
+/// Ends who writes and who follows, also where something failed: nobody waits for them then.
+struct Ends<'a> {
+    stop: &'a AtomicBool,
+    follower: Child,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ended = self.follower.kill().and_then(|()| self.follower.wait());
+    }
+}
+
 /// The meta node that leads the partition.
 fn leader(cluster: &Cluster) -> Option<String> {
     let metas = lines(cluster, &["admin", "node", "ls"]);
@@ -89,6 +102,7 @@ fn lines_of_many_machines_are_there_once_whichever_servers_die() {
         until_told("more lines", || all.load(Ordering::Relaxed) >= wanted, told);
     };
     let (wanted, found) = std::thread::scope(|scope| {
+        let ends = Ends { stop: &stop, follower };
         let watched = scope.spawn(|| {
             let (mut found, mut part) = (Vec::new(), [0; 64 << 10]);
             while let Ok(count @ 1..) = std::io::Read::read(&mut followed, &mut part) {
@@ -121,7 +135,7 @@ fn lines_of_many_machines_are_there_once_whichever_servers_die() {
         let size = || own.ok(&["fs", "cat", FILE]).len();
         let told = || format!("{} bytes were seen", seen.load(Ordering::Relaxed));
         until_told("all to be seen by who follows", || seen.load(Ordering::Relaxed) >= size(), told);
-        follower.kill().and_then(|()| follower.wait()).expect("ended");
+        drop(ends);
         (wanted, watched.join().expect("a reader"))
     });
     let whole = cluster.ok(&["fs", "cat", FILE]);
