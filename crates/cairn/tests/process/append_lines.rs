@@ -121,7 +121,13 @@ fn lines_of_many_machines_are_there_once_whichever_servers_die() {
             writers.push(scope.spawn(move || append_by_commands(own, writer, stop, all)));
         }
         go_on(100);
-        let leads = leader(own).expect("somebody leads");
+        let mut leads = None;
+        let mut somebody_leads = || {
+            leads = leader(own);
+            leads.is_some()
+        };
+        until_told("somebody to lead", &mut somebody_leads, || "nobody".to_owned());
+        let leads = leads.expect("somebody");
         for victim in [leads.as_str(), "data2"] {
             // Ended from outside: the cluster is shared with the writers.
             let pid = own.pid(victim).to_string();
