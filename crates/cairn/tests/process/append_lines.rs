@@ -92,7 +92,7 @@ fn lines_of_many_machines_are_there_once_whichever_servers_die() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 4, racks: 4 });
     cluster.ok(&["fs", "touch", FILE]);
     let mounts: Vec<Mount> = (0..MOUNTS).map(|at| Mount::new(&cluster, &format!("mnt{at}"), "/", "")).collect();
-    let mut follower = cluster.command(&["fs", "tail", "-f", "-c", "0", FILE]).spawn().expect("tail");
+    let mut follower = cluster.command(&["fs", "tail", "-f", "-c", "1g", FILE]).spawn().expect("tail");
     let mut followed = follower.stdout.take().expect("a pipe");
     let seen = AtomicUsize::new(0);
     let (stop, all) = (AtomicBool::new(false), AtomicUsize::new(0));
