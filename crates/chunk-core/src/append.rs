@@ -61,14 +61,15 @@ pub fn judge_append(
     if bytes == 0 || bytes > APPEND_MAX || !whole {
         return Err(AppendRefusal::Malformed);
     }
+    if follows.is_some_and(|follows| follows != length) {
+        // Also what is here already: whoever says what it follows repeats nothing, and the last block may have other bytes.
+        return Err(if sealed { AppendRefusal::Sealed { length } } else { AppendRefusal::NotAtEnd { offset, length } });
+    }
     if end <= length {
         return Ok(AppendDecision::Repeat);
     }
     if sealed {
         return Err(AppendRefusal::Sealed { length });
-    }
-    if follows.is_some_and(|follows| follows != length) {
-        return Err(AppendRefusal::NotAtEnd { offset, length });
     }
     if offset == length.next_multiple_of(block) {
         return Ok(AppendDecision::Take { replaces_tail: false });
@@ -122,6 +123,8 @@ mod tests {
         // The append from 0 to 4096, or to 150, is not here.
         assert_eq!(at(100, 4096, 4096), not_at_end(4096, 100));
         assert_eq!(at(100, 0, 150), not_at_end(0, 100));
-        assert_eq!(at(200, 0, 100), Ok(Repeat));
+        // Bytes of somebody else are here.
+        assert_eq!(at(200, 0, 100), not_at_end(0, 200));
+        assert_eq!(judge_append(300, true, (0, Some(100)), 200, 1), Err(AppendRefusal::Sealed { length: 300 }));
     }
 }

@@ -61,7 +61,7 @@ const LOST: u32 = 3;
 const UNAVAILABLE: u32 = 4;
 /// Nothing is wrong, and it is no finding that is counted.
 const NOTE: u32 = 5;
-const UNFINISHED: &str = "a clone is being built here, or its builder was killed: repeat that clone, or, if none is under way, remove this directory (cairn fs rm -r --skip-trash)";
+const UNFINISHED: &str = "by its name a clone is being built here, or its builder was killed: repeat that clone; if none is under way, look into the directory, and remove it if it is nobody's (cairn fs rm -r)";
 
 /// The last check of a partition.
 #[derive(Default)]
