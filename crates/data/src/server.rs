@@ -29,6 +29,7 @@ mod listed;
 mod member;
 mod mend_rows;
 mod missing;
+mod other_shard;
 mod overwrite;
 mod overwrite_memory;
 mod pace;

@@ -120,7 +120,11 @@ impl Inner {
         id: ChunkId,
         holders: Holders,
     ) -> Result<bool, WireError> {
-        member.check_shard(id).inspect_err(|error| tracing::error!(disk = %member.disk, chunk = %id, "{error}"))?;
+        if let Err(refused) = member.check_shard(id) {
+            let dropped = self.drop_other_shard(member, id, &holders, refused).await;
+            dropped.inspect_err(|error| tracing::error!(disk = %member.disk, chunk = %id, "{error}"))?;
+            return Ok(false);
+        }
         let here = member.store.info(id);
         self.make_durable(member, here.as_ref()).await?;
         let here = here.map(|here| ShardSum {
@@ -205,7 +209,12 @@ impl Inner {
     }
 
     /// Blocks that any of them has freed.
-    async fn punched_of(&self, member: &Member, id: ChunkId, holders: &Holders) -> Result<PunchedBits, WireError> {
+    pub(super) async fn punched_of(
+        &self,
+        member: &Member,
+        id: ChunkId,
+        holders: &Holders,
+    ) -> Result<PunchedBits, WireError> {
         let mut all = PunchedBits::default();
         let freed = |theirs: &Option<ChunkSummary>| theirs.as_ref().is_some_and(|theirs| theirs.punched_blocks > 0);
         for (disk, _) in holders.iter().filter(|(_, theirs)| freed(theirs)) {
@@ -234,7 +243,7 @@ impl Inner {
     }
 
     /// Some blocks of a shard: rebuilt, or filled up where they are freed. Those that nobody can make any more are named.
-    async fn make_piece(
+    pub(super) async fn make_piece(
         self: &Arc<Self>,
         job: &Arc<Rebuild>,
         member: &Member,
@@ -313,7 +322,7 @@ fn sources_of(member: &Member) -> usize {
 }
 
 /// Blocks on their way into a shard.
-struct Piece {
+pub(super) struct Piece {
     data: AlignedBuf,
     crcs: Vec<u32>,
     row_crcs: Vec<u32>,
@@ -352,7 +361,7 @@ impl Piece {
     }
 }
 
-fn sum_of(theirs: &ChunkSummary) -> ShardSum {
+pub(super) fn sum_of(theirs: &ChunkSummary) -> ShardSum {
     ShardSum {
         length: theirs.length,
         sealed: theirs.sealed,

@@ -227,7 +227,7 @@ impl Member {
             return Ok(());
         };
         let text = format!(
-            "{id} on {} is shard {found}, but the disk is member {wanted} of the group; it is left as it is and not read",
+            "{id} on {} is shard {found}, but the disk is member {wanted} of the group; it is not read",
             self.disk
         );
         Err(WireError::new(ErrorCode::Missing, text))

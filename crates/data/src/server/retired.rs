@@ -79,7 +79,7 @@ pub(super) fn has_dropped(member: &Member) -> bool {
 
 /// A sealed chunk whose blocks are all free is removed by the store. One that is sealed already may have a table that the device
 /// cannot read, and is not sealed again.
-async fn drop_chunk(store: &Arc<DiskStore>, id: ChunkId) -> Result<(), WireError> {
+pub(super) async fn drop_chunk(store: &Arc<DiskStore>, id: ChunkId) -> Result<(), WireError> {
     if store.info(id).is_none_or(|info| !info.sealed) {
         let _length: u64 = wait(|done| store.seal(id, done)).await?;
     }

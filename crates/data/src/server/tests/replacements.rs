@@ -172,17 +172,26 @@ fn what_the_primary_lost_comes_from_the_other_members() {
     }
 }
 
-/// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match.
+/// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match; or its group would
+/// be without its shard for ever, although enough others are there.
 #[test]
-fn a_shard_of_another_place_is_not_believed() {
+fn a_shard_of_another_place_is_not_believed_and_gives_way() {
     let (mut cluster, index, shards) = sealed(|_| {}, 5, 4 * UNIT);
     cluster.nodes.swap(1, 2);
-    cluster.raise(&[Serving, Syncing, Serving, Serving, Serving]);
+    // Of its own shard two others are left.
+    cluster.kill(4);
+    cluster.tell(&[Serving, Syncing, Serving, Serving, Serving]);
     eventually("it says so", || waits_for(&cluster, 1).contains("is shard 2, but the disk is member 1"));
     assert!(!cluster.nodes[1].report().is_some_and(|report| report.caught_up));
     let error = read_shard(&cluster, 2, index, 0, 4096).expect_err("another shard");
     assert_eq!(error.code(), Some(ErrorCode::Missing), "{error}");
+    assert!(cluster.nodes[1].store().info(id(index)).is_some(), "removed what nobody can make");
     shards.check_all(&cluster, 3, index);
+    cluster.restart(4);
+    cluster.raise(&[Serving, Syncing, Serving, Serving, Serving]);
+    caught_up(&cluster, 1);
+    cluster.raise(&[Serving; 5]);
+    shards.check_all(&cluster, 1, index);
 }
 
 /// A reader that goes by members of before would take one shard's bytes for another's: a disk that left came back in another place.
