@@ -97,7 +97,7 @@ async fn find_there(volume: Volume, path: &RemotePath, snapshot: &[u8]) -> Resul
 
 /// Whether a path leads into a snapshot, or to the list of a directory's snapshots.
 pub fn is_inside(at: &RemotePath, attributes: &Attributes) -> bool {
-    // Volumes of several partitions have no snapshots, and large numbers.
+    // A volume that has given out larger numbers has no snapshots.
     let is_named = at.path.split(|byte| *byte == b'/').any(|part| part == b".snapshots");
     is_named && attributes.inode >> INODE_BITS != 0
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is made
 //! of `partitions` whenever a map changes what one of those is in charge of.
-use cairn_types::{ClusterId, Epoch, MemberState, PgId, Scheme};
+use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgId, Scheme};
 use cairn_wire::data::PgState;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
 use std::collections::BTreeMap;
@@ -173,8 +173,9 @@ impl ClusterView {
     pub fn volume_by_name(&self, name: &str) -> Option<&Volume> {
         self.volumes.values().find(|v| v.name == name)
     }
-    /// Partition of a volume that owns an inode. Ranges of a volume do not overlap.
+    /// Partition of a volume that owns an inode, as it is now or at a snapshot. Ranges of a volume do not overlap.
     pub fn partition_of(&self, volume: u32, inode: u64) -> Option<&Partition> {
+        let inode = InodeId(inode).now().0;
         let behind = self.ranges.partition_point(|range| (range.volume, range.first) <= (volume, inode));
         let range = self.ranges[..behind].last().filter(|range| range.volume == volume && inode <= range.last)?;
         self.partitions.get(&range.partition)

@@ -18,6 +18,8 @@ pub(crate) struct At {
     pub inode_next: u64,
     /// The upper bits of inode numbers by which it is asked.
     pub outward: u64,
+    /// Index of the log entry that cut it, in a volume of several partitions.
+    pub cut: u64,
 }
 
 /// Where the entry behind or before a place was found: its key as it is stored.

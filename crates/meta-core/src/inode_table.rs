@@ -124,6 +124,8 @@ impl Namespace {
     /// Whether another partition has the inode, if there is one. Nobody has 0.
     #[inline]
     pub(crate) const fn is_foreign(&self, id: u64) -> bool {
+        // At a snapshot an inode is where it is now.
+        let id = if self.is_view || self.has_views() { InodeId(id).now().0 } else { id };
         id != 0 && (id < self.inode_first || id > self.inode_last)
     }
 

@@ -366,7 +366,7 @@ pub fn bound() -> Key<HEAD> {
 const NESTED: usize = HEAD + NAMED + 9;
 
 /// Bits of an inode's number within its volume; what is above says at which snapshot it is looked at.
-pub(crate) const INODE_BITS: u32 = 48;
+pub(crate) const INODE_BITS: u32 = cairn_types::InodeId::SNAPSHOT_BITS;
 
 /// From here on are the images of this key, and of all that come after it.
 pub(crate) fn images_from(of: &[u8]) -> Key<NESTED> {

@@ -50,6 +50,8 @@ pub(crate) fn kept_inode(key: &[u8]) -> Option<u64> {
 pub(crate) struct Layers {
     tree: Tree,
     newest: Option<Layer>,
+    /// Inodes below this one are other partitions', and stand in the tree only as guests.
+    first: u64,
     /// Reads are answered as of a snapshot; nothing is written then.
     at: Option<At>,
     image: Vec<u8>,
@@ -77,9 +79,14 @@ impl Layers {
         self.newest = newest;
     }
 
+    /// The first inode that is this partition's own.
+    pub fn set_first(&mut self, first: u64) {
+        self.first = first;
+    }
+
     /// The tree as it was at a snapshot.
     pub fn as_of(&self, at: At) -> Layers {
-        Layers { tree: self.tree.snapshot(), newest: None, at: Some(at), image: Vec::new() }
+        Layers { tree: self.tree.snapshot(), newest: None, first: self.first, at: Some(at), image: Vec::new() }
     }
 
     #[inline]
@@ -120,7 +127,7 @@ impl Layers {
     }
 
     fn save_under(&mut self, newest: Layer, key: &[u8]) {
-        if kept_inode(key).is_none_or(|inode| inode >= newest.inode_next)
+        if kept_inode(key).is_none_or(|inode| inode >= newest.inode_next || inode < self.first)
             || self.has_image(key, newest.number, u64::MAX)
         {
             return;
@@ -193,6 +200,47 @@ impl Layers {
             keys.iter().for_each(|key| self.save(key));
         }
         self.tree.remove_prefix(prefix)
+    }
+}
+
+/// What was decided before a snapshot and is done behind it.
+impl Layers {
+    /// Changes what a key is in all snapshots with a number above another, as far as they have it otherwise than it is now. `older`: the newest
+    /// one that is not above, for which it stays as it was.
+    pub fn change_after(
+        &mut self,
+        key: &[u8],
+        after: u64,
+        older: Option<Layer>,
+        change: impl Fn(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) {
+        let mut numbers = Vec::new();
+        let mut next = after.saturating_add(1);
+        while let Some(entry) = self.tree.first_at_or_after(key::image(key, next).as_bytes())
+            && let Some((of, number)) = key::image_parts(&entry.key())
+            && of == key
+        {
+            numbers.push(number);
+            next = number + 1;
+        }
+        for (at, number) in numbers.into_iter().enumerate() {
+            let Some(image) = self.tree.get(key::image(key, number).as_bytes()).map(<[u8]>::to_vec) else { continue };
+            let is_known = |older: &Layer| {
+                let is_new = kept_inode(key).is_none_or(|inode| inode >= older.inode_next);
+                is_new || self.has_image(key, older.number, after)
+            };
+            if at == 0
+                && let Some(older) = older.filter(|older| !is_known(older))
+            {
+                self.tree.put(key::image(key, older.number).as_bytes(), &image);
+                self.tree.put(key::changed(older.number, key).as_bytes(), &LISTED);
+            }
+            let changed = match change(read_image(&image).flatten()) {
+                Some(value) => [&[WAS], value.as_slice()].concat(),
+                None => WAS_NOT.to_vec(),
+            };
+            self.tree.put(key::image(key, number).as_bytes(), &changed);
+        }
     }
 }
 

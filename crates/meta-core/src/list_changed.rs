@@ -7,6 +7,7 @@
 //! Invariants: told is every directory that was there before and is there later of which an entry or anything else changed, with all directories
 //! above it; and everything else that was there before and is there later of which something changed that users see. Not told: what was made
 //! since (it is an entry of a directory that changed), what is gone, what only lies elsewhere now.
+//! Not in a volume of several partitions: what changed in one of them has directories above it in others.
 //! A page looks at [`COUNT_MAX`] inodes at most, and climbs [`CLIMBS_MAX`] directories.
 use crate::error::{OpError, Result};
 use crate::key::INODE_BITS;
@@ -42,6 +43,10 @@ impl Namespace {
         let request = request::ListChanged::decode(bytes)?;
         if self.level < SNAPSHOT_LEVEL {
             return Err(OpError::new(ErrorCode::UnknownOperation, "snapshots are of feature level 10"));
+        }
+        if self.is_one_of_several() {
+            let text = "what is above a directory may be in another partition: all has to be looked at";
+            return Err(OpError::new(ErrorCode::UnknownOperation, text));
         }
         let owns = self.stored_inode(InodeId::ROOT.0).is_ok_and(|root| root.uid == who.uid);
         if !who.is_root() && !owns {

@@ -229,6 +229,9 @@ impl Namespace {
             Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
             Opcode::TxDecide => return self.tx_decide(at.term, request, out),
             Opcode::AtLimit => return self.apply_at_limit(request, out),
+            Opcode::QuietSnapshots => return self.quiet_snapshots(out).map_err(OpError::to_wire),
+            Opcode::CutSnapshot => return self.cut_snapshot(at, request, out).map_err(OpError::to_wire),
+            Opcode::EndCut => return self.end_cut(request, out),
             _ if opcode.is_internal() => return self.apply_internal(opcode, request).map_err(OpError::to_wire),
             _ => {}
         }
@@ -372,6 +375,7 @@ impl Namespace {
             Opcode::MendNamespace => self.mend(request),
             Opcode::ExpireTrash => self.expire_trash(request),
             Opcode::RunSchedule => self.run_schedule(request),
+            Opcode::FollowSnapshots => self.follow_snapshots(request),
             Opcode::SetFeatureLevel => {
                 let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
                 let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;
@@ -389,6 +393,10 @@ impl Namespace {
             Opcode::SkipInodes => {
                 self.skip_inodes();
                 self.forget_lent();
+                if self.is_home() && self.is_one_of_several() && self.has_snapshots() {
+                    // What it forgot of snapshots others are told as news.
+                    self.note_changed_snapshots(self.time);
+                }
                 Ok(())
             }
             Opcode::EndRange => self.end_range(),

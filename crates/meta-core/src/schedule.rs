@@ -98,8 +98,12 @@ impl Namespace {
         if self.level < SCHEDULE_LEVEL {
             return Err(OpError::new(ErrorCode::UnknownOperation, "schedules are of feature level 13"));
         }
+        if self.is_one_of_several() && self.level < crate::cut_across::SEVERAL_LEVEL {
+            let text = "schedules of volumes with several partitions need feature level 16 of all meta nodes";
+            return Err(OpError::new(ErrorCode::UnknownOperation, text));
+        }
         if self.has_no_snapshots() {
-            return Err(crate::snapshots::SEVERAL);
+            return Err(crate::snapshots::TOO_MANY_INODES);
         }
         let mut rules: Vec<Rule> = Vec::new();
         let (now, before) = (self.time, self.snapshots.schedule.clone());
@@ -148,7 +152,8 @@ impl Namespace {
         let (mut rules, mut failed) = (self.snapshots.schedule.clone(), None);
         for rule in &mut rules {
             let number = rule.period.number(now);
-            if number <= rule.done {
+            // With other partitions it is taken by the leader, before.
+            if number <= rule.done || self.is_one_of_several() {
                 continue;
             }
             match self.take_snapshot(rule.period.snapshot_name(now), rule.period as u8) {
@@ -167,6 +172,26 @@ impl Namespace {
             self.put_schedule(rules);
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Of a volume with several partitions.
+impl Namespace {
+    /// A rule has its snapshot of the period that a time is in.
+    pub(crate) fn note_scheduled(&mut self, rule: u8, up_to_ns: u64) {
+        let mut rules = self.snapshots.schedule.clone();
+        for known in rules.iter_mut().filter(|known| known.period as u8 == rule) {
+            known.done = known.done.max(known.period.number(up_to_ns));
+        }
+        if rules != self.snapshots.schedule {
+            self.put_schedule(rules);
+        }
+    }
+
+    /// What a schedule wants to be taken at a time: the rule, and the name.
+    pub fn due_snapshots(&self, now_ns: u64) -> Vec<(u8, Vec<u8>)> {
+        let due = self.snapshots.schedule.iter().filter(|rule| rule.period.number(now_ns) > rule.done);
+        due.map(|rule| (rule.period as u8, rule.period.snapshot_name(now_ns))).collect()
     }
 }
 

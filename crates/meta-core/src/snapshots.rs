@@ -12,8 +12,9 @@
 //! Invariants: a block is freed when no file names it and no snapshot between its birth and its death is left, and not before; no block
 //! that a snapshot names is overwritten in place: while there is one no overwrite lease is given, and none is taken while there is a lease,
 //! or until one that lapsed is too long ago for its holder's requests. Numbers of snapshots ascend and are never given twice.
-//! Not here: reading at one (`view`). Volumes of several partitions have none.
+//! Not here: reading at one (`view`); taking one of several partitions (`cut_across`).
 use crate::at_snapshot::At;
+use crate::cut_across::Completing;
 use crate::dead::Budget;
 use crate::encoding::{KeptRecord, SnapshotRecord, SnapshotState};
 use crate::error::{OpError, Result};
@@ -40,13 +41,13 @@ const QUIET_NS: u64 = 30_000_000_000;
 /// sleeps, and no request of it lives as long as that.
 pub const LAPSED_NS: u64 = 60_000_000_000;
 
-pub(crate) const SEVERAL: OpError = OpError::new(
+pub(crate) const TOO_MANY_INODES: OpError = OpError::new(
     ErrorCode::NotSupported,
-    "snapshots are made of volumes with one partition; this one has several (`cairn admin volume ls` shows them)",
+    "a partition that has given out numbers of inodes with more than 48 bits has no snapshots; copy its files to a new volume",
 );
 pub(crate) const NOT_ALLOWED: OpError =
     OpError::new(ErrorCode::NotPermitted, "only root and the owner of the volume's root directory manage snapshots");
-const MANY: OpError = OpError::new(
+pub(crate) const MANY: OpError = OpError::new(
     ErrorCode::NoSpace,
     "a volume has at most 1000 snapshots, with those that are being deleted; delete some",
 );
@@ -54,7 +55,7 @@ pub(crate) const NO_SUCH: OpError = OpError::new(
     ErrorCode::NotFound,
     "the volume has no snapshot of this name; `cairn fs snapshot ls` shows which it has",
 );
-const NAME_TAKEN: OpError = OpError::new(
+pub(crate) const NAME_TAKEN: OpError = OpError::new(
     ErrorCode::Exists,
     "the volume has a snapshot of this name; delete or rename it, or take another name",
 );
@@ -62,7 +63,7 @@ const NAME_TAKEN: OpError = OpError::new(
 /// What is known of a volume's snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    list: BTreeMap<u64, SnapshotRecord>,
+    pub(crate) list: BTreeMap<u64, SnapshotRecord>,
     /// Blocks that are kept under a snapshot's number. Counted when a checkpoint is loaded.
     kept: BTreeMap<u64, u64>,
     pub state: SnapshotState,
@@ -70,9 +71,12 @@ pub(crate) struct Snapshots {
     pub leases: BTreeSet<u64>,
     /// When some are taken by themselves, in the order of periods.
     pub schedule: Vec<Rule>,
+    /// What became of a cut over several partitions, while it is applied. No state.
+    pub completing: Option<Completing>,
 }
 
 /// Why none was taken.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     /// Files that somebody overwrites in place.
     pub leases: u64,
@@ -87,6 +91,8 @@ pub struct SnapshotInfo {
     pub name: Vec<u8>,
     pub created_ns: u64,
     pub deleting: bool,
+    /// Not known yet to be cut in all partitions.
+    pub pending: bool,
     /// The schedule took it, by the rule of this code; 0: somebody did.
     pub rule: u8,
     /// Blocks that no file names any more and no newer snapshot.
@@ -94,20 +100,34 @@ pub struct SnapshotInfo {
 }
 
 impl Snapshots {
-    /// Those that are there to be read, oldest first.
+    /// Those for which images are kept, oldest first.
     fn live(&self) -> impl DoubleEndedIterator<Item = (u64, &SnapshotRecord)> {
         self.list.iter().filter(|(_, record)| !record.deleting).map(|(number, record)| (*number, record))
     }
 
+    /// Of these, those of which is known that all partitions have them.
+    fn complete(&self) -> impl DoubleEndedIterator<Item = (u64, &SnapshotRecord)> {
+        self.live().filter(|(_, record)| !record.pending)
+    }
+
     pub fn newest(&self) -> Option<Layer> {
-        let layer = |(number, record): (u64, &SnapshotRecord)| Layer { number, inode_next: record.inode_next };
-        self.live().next_back().map(layer)
+        self.up_to(u64::MAX)
+    }
+
+    /// The newest one with a number that is not above another.
+    pub fn up_to(&self, number: u64) -> Option<Layer> {
+        let mut older = self.live().filter(|(other, _)| *other <= number);
+        older.next_back().map(|(number, record)| Layer { number, inode_next: record.inode_next })
+    }
+
+    /// Whether one of this name may be there, as far as is known here.
+    pub fn may_be(&self, name: &[u8]) -> bool {
+        self.live().any(|(_, record)| record.pending && record.name == name)
     }
 
     /// The newest one that is older than another.
     fn before(&self, number: u64) -> Option<Layer> {
-        let mut older = self.live().filter(|(other, _)| *other < number);
-        older.next_back().map(|(number, record)| Layer { number, inode_next: record.inode_next })
+        self.up_to(number.checked_sub(1)?)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -116,11 +136,12 @@ impl Snapshots {
 
     /// How one that is there is read.
     pub fn at(&self, name: &[u8]) -> Option<At> {
-        self.live().find(|(_, record)| record.name == name).map(at)
+        self.complete().rfind(|(_, record)| record.name == name).map(at)
     }
 
+    /// Whoever has a slot has it from a partition that knows that all have the snapshot.
     pub fn at_slot(&self, slot: u64) -> Option<At> {
-        self.live().find(|(_, record)| u64::from(record.slot) == slot).map(at)
+        self.live().rfind(|(_, record)| u64::from(record.slot) == slot).map(at)
     }
 
     pub fn at_number(&self, number: u64) -> Option<At> {
@@ -138,23 +159,23 @@ impl Snapshots {
 
     /// Names and how they are read, in the order of names.
     pub fn by_name(&self) -> BTreeMap<&[u8], At> {
-        self.live().map(|(number, record)| (record.name.as_slice(), at((number, record)))).collect()
+        self.complete().map(|(number, record)| (record.name.as_slice(), at((number, record)))).collect()
     }
 
     pub fn count(&self) -> u64 {
-        self.live().count() as u64
+        self.complete().count() as u64
     }
 
     /// Those that a rule of the schedule took and that are there, oldest first.
     pub fn taken_by(&self, rule: u8) -> Vec<u64> {
-        self.live().filter(|(_, record)| record.rule == rule).map(|(number, _)| number).collect()
+        self.complete().filter(|(_, record)| record.rule == rule).map(|(number, _)| number).collect()
     }
 
-    fn find(&self, name: &[u8]) -> Option<u64> {
-        self.live().find(|(_, record)| record.name == name).map(|(number, _)| number)
+    pub(crate) fn find(&self, name: &[u8]) -> Option<u64> {
+        self.complete().find(|(_, record)| record.name == name).map(|(number, _)| number)
     }
 
-    fn free_slot(&self) -> Option<u16> {
+    pub(crate) fn free_slot(&self) -> Option<u16> {
         let used: BTreeSet<u16> = self.list.values().map(|record| record.slot).collect();
         let mut slot = self.state.last_slot;
         for _ in 0..SLOT_MAX {
@@ -168,13 +189,16 @@ impl Snapshots {
 }
 
 fn at((number, record): (u64, &SnapshotRecord)) -> At {
-    At { number, inode_next: record.inode_next, outward: u64::from(record.slot) << INODE_BITS }
+    At { number, inode_next: record.inode_next, outward: u64::from(record.slot) << INODE_BITS, cut: record.cut }
 }
 
 impl Namespace {
     pub(crate) fn create_snapshot(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::CreateSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
+        if self.is_one_of_several() {
+            return self.end_creation(request.name, out);
+        }
         match self.take_snapshot(request.name.to_vec(), 0)? {
             Ok(number) => put_number(out, 1, number),
             Err(waits) => {
@@ -185,37 +209,55 @@ impl Namespace {
         Ok(())
     }
 
-    /// Volumes of several partitions, and with inode numbers of which snapshots need the upper bits.
-    pub(crate) fn has_no_snapshots(&self) -> bool {
-        self.is_one_of_several() || self.inode_next == 0 || self.inode_next >> INODE_BITS != 0
+    /// With inode numbers of which snapshots need the upper bits.
+    pub(crate) const fn has_no_snapshots(&self) -> bool {
+        self.inode_next == 0 || self.inode_next >> INODE_BITS != 0
     }
 
-    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `rule`: of the schedule, else 0.
-    pub(crate) fn take_snapshot(&mut self, name: Vec<u8>, rule: u8) -> Result<std::result::Result<u64, Waits>> {
+    /// Whether one can be taken under this name.
+    pub(crate) fn check_snapshot_name(&self, name: &[u8]) -> Result<()> {
         if self.has_no_snapshots() {
-            return Err(SEVERAL);
+            return Err(TOO_MANY_INODES);
         }
-        check_new_name(self, &name)?;
-        if self.snapshots.find(&name).is_some() {
+        check_new_name(self, name)?;
+        if self.snapshots.find(name).is_some() {
             return Err(NAME_TAKEN);
         }
-        if self.snapshots.list.len() >= SNAPSHOTS_MAX {
-            return Err(MANY);
-        }
-        let now = self.time;
+        if self.snapshots.list.len() >= SNAPSHOTS_MAX { Err(MANY) } else { Ok(()) }
+    }
+
+    /// What keeps one from being taken: blocks that somebody may overwrite in place.
+    pub(crate) fn waits(&self) -> Option<Waits> {
         let quiet_from = match self.snapshots.state.lapsed_ns {
             0 => 0,
             lapsed => lapsed.saturating_add(LAPSED_NS),
         };
-        let leases = self.snapshots.leases.len() as u64;
-        if leases > 0 || now < quiet_from {
-            self.change_snapshots(|state| state.no_leases_until_ns = now.saturating_add(QUIET_NS));
-            self.want_all_leases();
-            return Ok(Err(Waits { leases, lapsed_ns: quiet_from.saturating_sub(now) }));
+        let (leases, now) = (self.snapshots.leases.len() as u64, self.time);
+        (leases > 0 || now < quiet_from).then(|| Waits { leases, lapsed_ns: quiet_from.saturating_sub(now) })
+    }
+
+    /// Whoever overwrites files in place is told to stop, and nobody begins to for a while.
+    pub(crate) fn be_quiet(&mut self) {
+        let until = self.time.saturating_add(QUIET_NS);
+        self.change_snapshots(|state| state.no_leases_until_ns = until);
+        self.want_all_leases();
+    }
+
+    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `rule`: of the schedule, else 0.
+    pub(crate) fn take_snapshot(&mut self, name: Vec<u8>, rule: u8) -> Result<std::result::Result<u64, Waits>> {
+        self.check_snapshot_name(&name)?;
+        if let Some(waits) = self.waits() {
+            self.be_quiet();
+            return Ok(Err(waits));
         }
+        let now = self.time;
         let slot = self.snapshots.free_slot().ok_or(MANY)?;
         let (number, inode_next) = (self.snapshots.state.last + 1, self.inode_next);
-        self.put_snapshot(number, SnapshotRecord { slot, created_ns: now, inode_next, deleting: false, rule, name });
+        let (pending, cut, deleting) = (false, 0, false);
+        self.put_snapshot(
+            number,
+            SnapshotRecord { slot, created_ns: now, inode_next, deleting, rule, pending, cut, name },
+        );
         self.change_snapshots(|state| {
             (state.last, state.last_slot, state.changed_ns) = (number, slot, now.max(state.changed_ns + 1));
             state.no_leases_until_ns = 0;
@@ -233,9 +275,13 @@ impl Namespace {
 
     /// Of one that is there. What it holds is freed behind.
     pub(crate) fn begin_deletion(&mut self, number: u64) {
-        let record = SnapshotRecord { deleting: true, ..self.snapshots.list[&number].clone() };
-        self.put_snapshot(number, record);
+        self.mark_deleted(number);
         self.note_changed_snapshots(self.time);
+    }
+
+    pub(crate) fn mark_deleted(&mut self, number: u64) {
+        let record = SnapshotRecord { deleting: true, pending: false, ..self.snapshots.list[&number].clone() };
+        self.put_snapshot(number, record);
     }
 
     pub(crate) fn rename_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
@@ -258,7 +304,7 @@ impl Namespace {
 
     /// Answers all of them; there are at most [`SNAPSHOTS_MAX`].
     pub(crate) fn list_snapshots(&self, out: &mut Vec<u8>) {
-        for info in self.snapshots() {
+        for info in self.snapshots().into_iter().filter(|info| !info.pending) {
             put_message(out, 1, |out| {
                 put_number(out, 1, info.number);
                 put_bytes(out, 2, &info.name);
@@ -284,16 +330,21 @@ impl Namespace {
         if context.who.is_root() || owns { Ok(()) } else { Err(NOT_ALLOWED) }
     }
 
-    fn put_snapshot(&mut self, number: u64, record: SnapshotRecord) {
+    pub(crate) fn put_snapshot(&mut self, number: u64, record: SnapshotRecord) {
         let value = &mut self.scratch.value;
         value.clear();
         record.encode(value);
         self.tree.put(key::snapshot(number).as_bytes(), value);
         self.snapshots.list.insert(number, record);
+        self.save_newest();
+    }
+
+    fn save_newest(&mut self) {
+        self.tree.set_first(self.inode_first);
         self.tree.set_newest(self.snapshots.newest());
     }
 
-    fn change_snapshots(&mut self, change: impl FnOnce(&mut SnapshotState)) {
+    pub(crate) fn change_snapshots(&mut self, change: impl FnOnce(&mut SnapshotState)) {
         change(&mut self.snapshots.state);
         let value = &mut self.scratch.value;
         value.clear();
@@ -301,7 +352,7 @@ impl Namespace {
         self.tree.put(key::snapshots().as_bytes(), value);
     }
 
-    fn note_changed_snapshots(&mut self, now: u64) {
+    pub(crate) fn note_changed_snapshots(&mut self, now: u64) {
         self.change_snapshots(|state| state.changed_ns = now.max(state.changed_ns + 1));
     }
 
@@ -441,7 +492,7 @@ impl Namespace {
         }
         snapshots.schedule = self.load_schedule()?;
         self.snapshots = snapshots;
-        self.tree.set_newest(self.snapshots.newest());
+        self.save_newest();
         Ok(())
     }
 
@@ -465,6 +516,7 @@ impl Namespace {
             name: record.name.clone(),
             created_ns: record.created_ns,
             deleting: record.deleting,
+            pending: record.pending,
             rule: record.rule,
             kept_blocks: self.snapshots.kept.get(number).copied().unwrap_or(0),
         };

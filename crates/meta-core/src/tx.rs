@@ -23,10 +23,12 @@
 //! so that what is above a directory stays the same while it is looked at; one that is locked all the same may have been moved, and is
 //! waited for.
 //! Not here: who sends what to whom and when (the `meta` crate).
+use crate::at_snapshot::At;
 use crate::encoding::{Dentry, Inode, TxLock};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
 use crate::key::{self, Kind};
+use crate::layers::Layer;
 use crate::limits::TX_INODES_MAX;
 use crate::namespace::Namespace;
 use cairn_types::shard::is_shard_name;
@@ -86,6 +88,15 @@ impl TxTable {
     #[inline]
     pub fn is_locked(&self, id: u64) -> bool {
         !self.locked.is_empty() && self.locked.contains_key(&id)
+    }
+
+    /// What was locked when a snapshot was cut and still is, by the numbers by which that is read.
+    pub fn as_of(&self, at: At) -> TxTable {
+        let mut table = TxTable::default();
+        for (tx, lock) in self.held.iter().filter(|(_, lock)| lock.number < at.cut) {
+            table.locked.extend(lock.all().filter(|id| *id != MOVES).map(|id| (id | at.outward, *tx)));
+        }
+        table
     }
 
     pub fn has_locks(&self) -> bool {
@@ -195,6 +206,20 @@ impl Namespace {
             self.tx_decision(tx).and_then(|decided| decided.effects.into_iter().find(|e| e.partition == participant));
         effects.map_or(Outcome::NoRecord, Outcome::Done)
     }
+}
+
+/// What names are about; the rest may have changed with a session's end.
+fn take_effect(inode: &mut Inode, after: &Inode) {
+    (inode.nlink, inode.parent, inode.unnamed) = (after.nlink, after.parent, after.unnamed);
+    inode.ctime = after.ctime;
+    if inode.is_dir() {
+        (inode.size, inode.mtime) = (after.size, after.mtime);
+        (inode.shards, inode.sharded) = (after.shards, after.sharded);
+    }
+    if inode.is_shard {
+        inode.take_from_sharded(after);
+    }
+    inode.generation = after.generation.max(inode.generation + 1);
 }
 
 pub(crate) fn decode_decided(value: &[u8]) -> Option<meta::TxDecided> {
@@ -329,18 +354,13 @@ impl Namespace {
         let effects = request.effects.filter(|effects| effects.lock == lock.number).unwrap_or_default();
         let changes = self.tx_changes(&lock, &effects)?;
         self.remove_tx_lock(tx);
-        for effect in effects.inodes.iter().filter(|effect| changes.get(&effect.inode).is_some_and(|i| i.is_shard)) {
-            self.take_acls(effect);
-        }
-        for (id, inode) in &changes {
-            self.carry_out_on_inode(*id, inode)?;
-        }
-        if let Some(new) = effects.inodes.iter().find(|new| new.inode == lock.new_inode && new.inode != 0) {
-            self.carry_out_new(new)?;
-        }
-        for name in &effects.names {
-            self.carry_out_on_name(name);
-        }
+        // Snapshots that were cut after the decision have it.
+        let older = self.snapshots.up_to(effects.after_snapshot);
+        self.change_older(&changes, &effects, older);
+        self.tree.set_newest(older);
+        let done = self.carry_out(&lock, &changes, &effects);
+        self.tree.set_newest(self.snapshots.newest());
+        done?;
         for id in lock.inodes.iter().filter(|id| !changes.contains_key(*id)) {
             // Whoever held it has gone meanwhile.
             if let Ok(inode) = self.stored_inode(*id)
@@ -354,6 +374,39 @@ impl Namespace {
         Ok(())
     }
 
+    fn carry_out(&mut self, lock: &TxLock, changes: &BTreeMap<u64, Inode>, effects: &meta::TxEffects) -> Result<()> {
+        for effect in effects.inodes.iter().filter(|effect| changes.get(&effect.inode).is_some_and(|i| i.is_shard)) {
+            self.take_acls(effect);
+        }
+        for (id, inode) in changes {
+            self.carry_out_on_inode(*id, inode)?;
+        }
+        if let Some(new) = effects.inodes.iter().find(|new| new.inode == lock.new_inode && new.inode != 0) {
+            self.carry_out_new(new)?;
+        }
+        for name in &effects.names {
+            self.carry_out_on_name(name);
+        }
+        Ok(())
+    }
+
+    /// What was locked has no images of since, unless somebody changed what is not of names: those get what names are about.
+    fn change_older(&mut self, changes: &BTreeMap<u64, Inode>, effects: &meta::TxEffects, older: Option<Layer>) {
+        if older == self.snapshots.newest() {
+            return;
+        }
+        for effect in effects.inodes.iter().filter(|effect| changes.contains_key(&effect.inode)) {
+            let Some(after) = Inode::decode(&effect.attributes) else { continue };
+            self.tree.change_after(key::attributes(effect.inode).as_bytes(), effects.after_snapshot, older, |image| {
+                let mut inode = image.and_then(Inode::decode)?;
+                take_effect(&mut inode, &after);
+                let mut value = Vec::new();
+                inode.encode(&mut value);
+                Some(value)
+            });
+        }
+    }
+
     /// What locked inodes become. Everything is looked at before anything is changed.
     fn tx_changes(&self, lock: &TxLock, effects: &meta::TxEffects) -> Result<BTreeMap<u64, Inode>> {
         let mut changes = BTreeMap::new();
@@ -364,17 +417,7 @@ impl Namespace {
             }
             lock.inodes.binary_search(&effect.inode).map_err(|_| OpError::BAD_REQUEST)?;
             let mut inode = self.stored_inode(effect.inode)?;
-            // What names are about; the rest may have changed with a session's end.
-            (inode.nlink, inode.parent, inode.unnamed) = (after.nlink, after.parent, after.unnamed);
-            inode.ctime = after.ctime;
-            if inode.is_dir() {
-                (inode.size, inode.mtime) = (after.size, after.mtime);
-                (inode.shards, inode.sharded) = (after.shards, after.sharded);
-            }
-            if inode.is_shard {
-                inode.take_from_sharded(&after);
-            }
-            inode.generation = after.generation.max(inode.generation + 1);
+            take_effect(&mut inode, &after);
             changes.insert(effect.inode, inode);
         }
         let is_locked = |name: &meta::TxName| lock.inodes.binary_search(&name.directory).is_ok();

@@ -1,6 +1,7 @@
 //! Deciding an operation across partitions: inodes of others stand in the tree as guests while it runs.
 //!
 //! Invariant: after the decision nothing of a guest is left, whatever came of it; counters and quotas never saw it.
+use crate::cut_across::SEVERAL_LEVEL;
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key;
@@ -321,8 +322,10 @@ impl Namespace {
     fn effects_on(&self, participants: &[meta::TxParticipant]) -> meta::TxDecided {
         let of = |participant: &meta::TxParticipant| {
             let prepared = participant.prepared.clone().unwrap_or_default();
-            let mut effects =
-                meta::TxEffects { partition: participant.partition, lock: prepared.lock, ..meta::TxEffects::default() };
+            // Members of before do not look at it.
+            let after_snapshot = if self.level >= SEVERAL_LEVEL { self.snapshots.state.last } else { 0 };
+            let (partition, lock) = (participant.partition, prepared.lock);
+            let mut effects = meta::TxEffects { partition, lock, after_snapshot, ..meta::TxEffects::default() };
             for before in &prepared.inodes {
                 let after = self.tree.get(key::attributes(before.inode).as_bytes());
                 if let Some(after) = after.filter(|after| *after != before.attributes.as_slice()) {

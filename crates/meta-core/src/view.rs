@@ -6,9 +6,13 @@
 //! former self for one. Slots are used in turn, and again only after 32,766 snapshots.
 //!
 //! Reads are answered by a [`Namespace`] whose tree is read as of the snapshot; it has no sessions, holds, or locks. Nothing of it can be
-//! changed: mutations of such numbers are refused (`EROFS`). Volumes with inode numbers above 48 bits, and those of several partitions, have
-//! no snapshots. Bytes that were not durable when it was taken are not in it.
+//! changed: mutations of such numbers are refused (`EROFS`). Volumes with inode numbers above 48 bits have no snapshots. Bytes that were not
+//! durable when it was taken are not in it.
+//!
+//! In a volume of several partitions an inode at a snapshot is in the partition that has it now. What an operation across partitions had locked
+//! when the snapshot was cut is waited for: whether the snapshot has it is known when that has finished (`tx`).
 use crate::at_snapshot::At;
+use crate::cut_across::SEVERAL_LEVEL;
 use crate::encoding::{Dentry, Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::key::{self, INODE_BITS};
@@ -46,6 +50,11 @@ pub(crate) const fn is_apart(id: u64) -> bool {
     id >> INODE_BITS != 0
 }
 
+/// What is locked is waited for; what is the matter otherwise is put as one error.
+fn waits_or(other: OpError) -> impl Fn(OpError) -> OpError {
+    move |error| if error == OpError::LOCKED { error } else { other }
+}
+
 /// A name that a new entry may get.
 pub(crate) fn check_new_name(namespace: &Namespace, name: &[u8]) -> Result<()> {
     crate::inode_table::check_entry_name(name)?;
@@ -56,8 +65,8 @@ impl Namespace {
     /// Whether numbers with upper bits are those of snapshots.
     #[inline]
     pub(crate) const fn has_views(&self) -> bool {
-        let whole = !self.is_one_of_several() && self.inode_next != 0 && self.inode_next >> INODE_BITS == 0;
-        self.level >= SNAPSHOT_LEVEL && whole && !self.is_view
+        let level = if self.is_one_of_several() { SEVERAL_LEVEL } else { SNAPSHOT_LEVEL };
+        self.level >= level && !self.has_no_snapshots() && !self.is_view
     }
 
     /// The partition as of a snapshot, for reading.
@@ -67,6 +76,7 @@ impl Namespace {
         (view.applied, view.time, view.death_last) = (self.applied, self.time, self.death_last);
         view.tree = self.tree.as_of(at);
         view.outward = at.outward;
+        view.txs = self.txs.as_of(at);
         view
     }
 
@@ -115,7 +125,7 @@ impl Namespace {
     /// A directory whose snapshots are asked for, and its list.
     fn listed(&self, id: u64, who: &Who<'_>) -> Result<(u64, Inode)> {
         let of = id & INNER;
-        let directory = self.directory(of).map_err(|_| OpError::STALE)?;
+        let directory = self.directory(of).map_err(waits_or(OpError::STALE))?;
         self.check_search(of, &directory, who)?;
         Ok((of, self.listing(of, &directory)))
     }
@@ -127,8 +137,13 @@ impl Namespace {
             b"." => Ok((id, listing)),
             b".." => Ok((of, self.directory(of)?)),
             _ => {
-                let at = self.snapshots.at(name).ok_or(OpError::NOT_FOUND)?;
-                let then = self.view(at).directory(of | at.outward).map_err(|_| OpError::NOT_FOUND)?;
+                let at = match self.snapshots.at(name) {
+                    Some(at) => at,
+                    // The partition of the root knows whether it is there, and says it in a moment.
+                    None if !self.is_home() && self.snapshots.may_be(name) => return Err(OpError::LOCKED),
+                    None => return Err(OpError::NOT_FOUND),
+                };
+                let then = self.view(at).directory(of | at.outward).map_err(waits_or(OpError::NOT_FOUND))?;
                 Ok((of | at.outward, then))
             }
         }

@@ -12,6 +12,7 @@
 //! | `wait.rs` | requests that meet a lock wait for its end |
 //! | `place.rs` | where new directories go |
 //! | `shard.rs` | the partition of a directory: it gets shards in others |
+//! | `snapshots.rs` | the partition of the root: snapshots of all partitions, and what the others hear of them |
 //! | `peers.rs` | calls to other leaders |
 //!
 //! Invariants: an operation is *open* from before its first request to another partition until its decision is applied, or until it is certain
@@ -28,6 +29,7 @@ mod reclaim;
 mod resolve;
 mod serve;
 mod shard;
+pub(crate) mod snapshots;
 mod wait;
 
 use std::collections::BTreeSet;
@@ -42,8 +44,8 @@ use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    AskBoundRequest, CheckPartRequest, ListNamedRequest, ShardDirectoryRequest, StrikeNamedRequest, TellBoundRequest,
-    TxFinish,
+    AskBoundRequest, CheckPartRequest, FollowSnapshots, HoldCutRequest, ListNamedRequest, MakeCutRequest,
+    ShardDirectoryRequest, StrikeNamedRequest, TellBoundRequest, TxFinish,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
@@ -90,6 +92,7 @@ pub(crate) struct Across {
     huge: Mutex<BTreeSet<u64>>,
     huge_limit: AtomicU64,
     pub(crate) desk: Desk,
+    cuts: snapshots::Cuts,
 }
 
 /// Operations that this leader may still decide.
@@ -122,6 +125,10 @@ pub(crate) enum Work {
     Check(CheckPartRequest, Reply),
     /// Of a client: a directory is to have shards.
     Shard(ShardDirectoryRequest, Reply),
+    /// Of the home of snapshots.
+    HoldCut(HoldCutRequest, Reply),
+    MakeCut(MakeCutRequest, Reply),
+    Follow(FollowSnapshots, Reply),
 }
 
 /// A client's mutation that may need other partitions, or that met what one has locked.
@@ -152,6 +159,7 @@ impl Across {
             huge: Mutex::default(),
             huge_limit: AtomicU64::new(cairn_meta_core::HUGE),
             desk: Desk::default(),
+            cuts: snapshots::Cuts::default(),
         }
     }
 
@@ -178,7 +186,8 @@ impl Across {
 
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
-        let ends = matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
+        let cuts = matches!(work, Work::HoldCut(..) | Work::MakeCut(..) | Work::Follow(..));
+        let ends = cuts || matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
         let queue = if ends { &self.ends } else { &self.queue };
         let (work, error) = match queue.try_send(work) {
             Ok(()) => return,
@@ -204,6 +213,9 @@ impl Across {
         | Work::Strike(_, reply)
         | Work::Names(_, reply)
         | Work::Shard(_, reply)
+        | Work::HoldCut(_, reply)
+        | Work::MakeCut(_, reply)
+        | Work::Follow(_, reply)
         | Work::Check(_, reply)) = work;
         reply.err(error);
     }
@@ -213,7 +225,8 @@ impl Across {
         if !self.is_one_of_several() {
             return false;
         }
-        if opcode == Opcode::SetQuota {
+        if matches!(opcode, Opcode::SetQuota | Opcode::CreateSnapshot | Opcode::DeleteSnapshot | Opcode::RenameSnapshot)
+        {
             return true;
         }
         if opcode == Opcode::Mkdir {
@@ -282,6 +295,7 @@ pub(crate) async fn run(partition: Arc<Partition>, peers: Arc<Peers>, timings: M
         ahead::run(&partition, &peers),
         shard::run(&partition, &peers, &timings),
         lend::run(&partition, &peers, &timings),
+        snapshots::run(&partition, &peers),
     );
 }
 
@@ -307,6 +321,9 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::PrepareLocked(data, reply)) => under_way.spawn(wait::prepare(partition, data, reply)),
             Some(Work::Ask(request, reply)) => under_way.spawn(lend::lend(partition, peers, request, reply)),
             Some(Work::Tell(request, reply)) => under_way.spawn(lend::told(partition, request, reply)),
+            Some(Work::HoldCut(request, reply)) => under_way.spawn(snapshots::hold(partition, peers, request, reply)),
+            Some(Work::MakeCut(request, reply)) => under_way.spawn(snapshots::make(partition, request, reply)),
+            Some(Work::Follow(list, reply)) => under_way.spawn(snapshots::follow(partition, list, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };
     }

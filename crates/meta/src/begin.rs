@@ -89,6 +89,14 @@ async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireE
     }
     let told = ask_home(partition, peers).await?;
     take_bound(partition, &told).await?;
+    // Of snapshots it has nothing, as long as it has made no inode.
+    if let Some(snapshots) = &told.snapshots {
+        let level = Opcode::FollowSnapshots.feature_level();
+        if state.namespace.read().feature_level() < level {
+            partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
+        }
+        partition.propose_own(Opcode::FollowSnapshots, snapshots).await?;
+    }
     // The last: with it the partition counts as told.
     partition.propose_own(Opcode::TakeSessions, &told.sessions.unwrap_or_default()).await
 }

@@ -60,7 +60,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         tender.run(),
         stager.run(),
         expire_trash(&partition, &timings),
-        crate::schedule::run(&partition, &timings),
+        crate::schedule::run(&partition, &begin_peers, &timings),
         raise_level(&partition, &timings),
         begin::run(&partition, &begin_peers, &timings),
         begin::end_range(&partition, &timings),

@@ -55,7 +55,7 @@ impl MetaServer {
         }
         let mut data = Opcode::SetDeferral.code().to_le_bytes().to_vec();
         SetDeferral { on: true }.encode(&mut data).expect("a Vec grows as needed");
-        if partition.handle.propose(Bytes::from(data), Context::Deferral).is_err() {
+        if partition.propose(Bytes::from(data), Context::Deferral).is_err() {
             state.asked_to_defer.store(false, Ordering::Release);
         }
     }

@@ -2,15 +2,17 @@
 //!
 //! [`PartitionState`] is what it shares with its state machine. Readers hold the namespace's lock for one operation,
 //! the state machine for some whole operations, so a reader never sees half of one.
+//! Invariant: nothing is proposed but by [`Partition::propose`], which lets it wait while a snapshot of several partitions is taken.
 //! Not here: applying (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cairn_env::Clock;
-use cairn_meta_core::Namespace;
+use cairn_meta_core::{Gate, Namespace};
 use cairn_node_agent::MapView;
 use cairn_raft_host::{Clocks, GroupHandle};
 use cairn_rpc::Reply;
@@ -18,7 +20,8 @@ use cairn_types::{ErrorCode, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{PartitionMembers, PartitionReport};
-use parking_lot::RwLock;
+use cairn_wire::meta::{CutAttempt, CutResponse, CutSnapshot};
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use tokio::sync::{oneshot, watch};
 
@@ -271,9 +274,76 @@ pub(crate) fn item(opcode: Opcode, message: &impl Message) -> Bytes {
 pub(crate) struct Partition {
     pub(crate) state: Arc<PartitionState>,
     pub(crate) handle: GroupHandle<Context>,
+    gate: Mutex<Gate<(Bytes, Context)>>,
 }
 
 impl Partition {
+    pub(crate) fn new(state: Arc<PartitionState>, handle: GroupHandle<Context>) -> Self {
+        Self { state, handle, gate: Mutex::default() }
+    }
+
+    /// Puts an item into the log, behind what was put into it before; when too much waits it is given back.
+    pub(crate) fn propose(&self, data: Bytes, context: Context) -> Result<(), Context> {
+        let mut gate = self.gate.lock();
+        if !gate.is_closed() {
+            return self.handle.propose(data, context);
+        }
+        let bytes = data.len();
+        gate.wait((data, context), bytes).map_err(|(_, context)| context)
+    }
+
+    /// From now on what would be proposed waits; the term in which it does. `None`: this attempt has held before, or this member does not lead.
+    pub(crate) fn hold(&self, attempt: CutAttempt) -> Option<u64> {
+        let mut gate = self.gate.lock();
+        let term = self.state.leading_term()?;
+        gate.close(attempt, term).then_some(term)
+    }
+
+    /// The hold of an attempt has lasted for long enough.
+    pub(crate) fn lapse(&self, attempt: CutAttempt) {
+        let mut gate = self.gate.lock();
+        let waited = gate.lapse(attempt);
+        self.propose_waited(waited);
+    }
+
+    /// Cuts, if the attempt's hold has lasted until now, in front of all that waits; and waits for the answer.
+    pub(crate) async fn cut(&self, attempt: CutAttempt, cut: CutSnapshot) -> Result<CutResponse, WireError> {
+        let receiver = {
+            let mut gate = self.gate.lock();
+            let Some(waited) = gate.cut(attempt, cut.term) else {
+                let text = format!("{} did not hold until the snapshot was cut", self.state.id);
+                // Asking again would not help: another attempt would.
+                return Err(WireError::new(ErrorCode::Conflict, text));
+            };
+            let (sender, receiver) = oneshot::channel();
+            let refused = self.handle.propose(item(Opcode::CutSnapshot, &cut), Context::Answered(sender));
+            self.propose_waited(waited);
+            if refused.is_err() {
+                return Err(WireError::new(ErrorCode::Overloaded, "too much waits for the partition's log; repeat"));
+            }
+            receiver
+        };
+        let closed = || Err(WireError::new(ErrorCode::Unavailable, "the partition was closed"));
+        let answer = receiver.await.unwrap_or_else(|_| closed())?;
+        Ok(CutResponse::decode(answer).expect("encoded a moment ago"))
+    }
+
+    /// While the gate is locked, so that nothing comes in between.
+    fn propose_waited(&self, waited: VecDeque<(Bytes, Context)>) {
+        for (data, context) in waited {
+            let Err(context) = self.handle.propose(data, context) else { continue };
+            let text = "too much waits for the partition's log; slow down and repeat";
+            let error = WireError::new(ErrorCode::Overloaded, text);
+            match context {
+                Context::Client { reply, .. } | Context::Prepare(reply) => reply.err(error),
+                Context::Deferral => self.state.asked_to_defer.store(false, Ordering::Release),
+                // Whoever has given up does not listen any more.
+                Context::Own(sender) => drop(sender.send(Err(error))),
+                Context::Answered(sender) => drop(sender.send(Err(error))),
+            }
+        }
+    }
+
     /// Puts an operation of the leader's own into the log and waits until it is applied. An error means that it was
     /// not done, or that nobody here will know.
     pub(crate) async fn propose_own(&self, opcode: Opcode, message: &impl Message) -> Result<(), WireError> {
@@ -289,7 +359,7 @@ impl Partition {
     /// Puts an operation of the leader's own into the log; [`Partition::outcome`] waits for it.
     pub(crate) fn propose_later(&self, opcode: Opcode, message: &impl Message) -> Result<Proposed, WireError> {
         let (sender, receiver) = oneshot::channel();
-        if self.handle.propose(item(opcode, message), Context::Own(sender)).is_err() {
+        if self.propose(item(opcode, message), Context::Own(sender)).is_err() {
             return Err(WireError::new(ErrorCode::Overloaded, "too much waits for the log already"));
         }
         Ok(receiver)
@@ -298,7 +368,7 @@ impl Partition {
     /// Puts a request that is an item of the log already into it, and waits for the answer.
     pub(crate) async fn propose_answered(&self, data: Bytes) -> Result<Bytes, WireError> {
         let (sender, receiver) = oneshot::channel();
-        if self.handle.propose(data, Context::Answered(sender)).is_err() {
+        if self.propose(data, Context::Answered(sender)).is_err() {
             let text = "too much waits for the partition's log; slow down and repeat";
             return Err(WireError::new(ErrorCode::Overloaded, text));
         }

@@ -196,7 +196,7 @@ impl Roster {
             self.host.open_group(group, if join { &[] } else { &entry.members }, machine)?
         };
         list.put(PartitionEntry { begun: true, ..entry })?;
-        let partition = Arc::new(Partition { state, handle });
+        let partition = Arc::new(Partition::new(state, handle));
         let duties = duties::run(partition.clone(), self.client.clone(), self.peers.clone(), self.timings.clone());
         let across = across::run(partition.clone(), self.peers.clone(), self.timings.clone());
         let task = async { tokio::join!(duties, across) };

@@ -1,16 +1,22 @@
 //! Snapshots by schedule: the leader asks its namespace once in a while whether one is due, and logs that it is to be taken. What is due and
-//! what goes is decided when the entry is applied (`meta-core`), by a time that a majority of the members has reached.
+//! what goes is decided when the entry is applied (`meta-core`), by a time that a majority of the members has reached. In a volume of several
+//! partitions the leader takes what is due with the others before, and the entry only removes.
+
+use std::sync::Arc;
 
 use cairn_meta_core::SCHEDULE_LEVEL;
 use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use cairn_wire::meta::RunSchedule;
 use tokio::time::sleep;
 
+use crate::across::Peers;
+use crate::across::snapshots::{Wanted, take_scheduled};
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::count;
 
-pub(crate) async fn run(partition: &Partition, timings: &MetaTimings) {
+pub(crate) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings: &MetaTimings) {
     let state = &partition.state;
     // Whether the last try failed for good: it is said once, and counted each time.
     let mut said = false;
@@ -24,14 +30,17 @@ pub(crate) async fn run(partition: &Partition, timings: &MetaTimings) {
             tracing::debug!(partition = %state.id, "too few clocks are known to take snapshots by schedule");
             continue;
         };
-        {
+        let due = {
             let namespace = state.namespace.read();
             if namespace.feature_level() < u32::from(SCHEDULE_LEVEL) || !namespace.is_schedule_due(reached.0) {
                 said = false;
                 continue;
             }
-        }
-        match partition.propose_own(Opcode::RunSchedule, &RunSchedule { up_to_ns: reached.0 }).await {
+            if namespace.is_one_of_several() { namespace.due_snapshots(reached.0) } else { Vec::new() }
+        };
+        let taken = take_with_others(partition, peers, due, reached.0).await;
+        let run = partition.propose_own(Opcode::RunSchedule, &RunSchedule { up_to_ns: reached.0 }).await;
+        match taken.and(run) {
             Ok(()) => said = false,
             Err(error) => {
                 count(&state.common.stats.schedule_failures);
@@ -44,4 +53,19 @@ pub(crate) async fn run(partition: &Partition, timings: &MetaTimings) {
             }
         }
     }
+}
+
+/// What is wrong with one rule does not keep the others from running.
+async fn take_with_others(
+    partition: &Arc<Partition>,
+    peers: &Arc<Peers>,
+    due: Vec<(u8, Vec<u8>)>,
+    up_to_ns: u64,
+) -> Result<(), WireError> {
+    let mut outcome = Ok(());
+    for (rule, name) in due {
+        let wanted = Wanted { name, rule, up_to_ns, request: Vec::new() };
+        outcome = outcome.and(take_scheduled(partition, peers, wanted).await);
+    }
+    outcome
 }

@@ -207,7 +207,7 @@ impl MetaServer {
             return partition.state.across.hand_over(Work::Mutation(Mutation { data, reply, received }));
         }
         let context = Context::Client { reply, received };
-        if let Err(Context::Client { reply, .. }) = partition.handle.propose(data, context) {
+        if let Err(Context::Client { reply, .. }) = partition.propose(data, context) {
             self.overloaded(reply, "too much waits for the partition's log; slow down and repeat");
         }
     }

@@ -93,6 +93,13 @@ impl InodeId {
     pub const ROOT: InodeId = InodeId(1);
     /// A partition of several gives out ids that have the same bits above these.
     pub const RANGE_BITS: u32 = 40;
+    /// What is above these says at which snapshot an inode is looked at.
+    pub const SNAPSHOT_BITS: u32 = 48;
+
+    /// The number of the same inode as it is now.
+    pub const fn now(self) -> InodeId {
+        InodeId(self.0 & ((1 << Self::SNAPSHOT_BITS) - 1))
+    }
 }
 
 impl GroupId {

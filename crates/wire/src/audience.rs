@@ -174,12 +174,14 @@ impl Opcode {
             // Primaries tell the members of their groups, too.
             ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),
             PrepareTx | FinishTx | AskTx | AboveTx | StrikeNamed | EndedSessions | ListNamed | CheckPart | AskBound
-            | TellBound | Compact | Defragment | TendAppend | Encode => Audience::Nodes(Roles::META),
+            | TellBound | HoldCut | MakeCut | TellSnapshots | Compact | Defragment | TendAppend | Encode => {
+                Audience::Nodes(Roles::META)
+            }
 
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry
-            | RunSchedule | EndRange | TakeSessions | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit
-            | Relay => Audience::Nobody,
+            | RunSchedule | QuietSnapshots | CutSnapshot | EndCut | FollowSnapshots | EndRange | TakeSessions
+            | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit | Relay => Audience::Nobody,
         }
     }
 }

@@ -110,6 +110,9 @@ opcodes! {
     WaitChange = 0x0418, meta::WaitChangeRequest => meta::AttributesResponse;
     AppendTurn = 0x0419, meta::AppendTurnRequest => meta::AppendTurnResponse;
     ListSnapshots = 0x0420, meta::ListSnapshotsRequest => meta::ListSnapshotsResponse;
+    HoldCut = 0x0440, meta::HoldCutRequest => meta::HoldCutResponse;
+    MakeCut = 0x0441, meta::MakeCutRequest => meta::CutResponse;
+    TellSnapshots = 0x0442, meta::TellSnapshotsRequest => meta::TellSnapshotsResponse;
     StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
     ListChanged = 0x0451, meta::ListChangedRequest => meta::ListChangedResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
@@ -180,6 +183,10 @@ opcodes! {
     SetBound = 0x05a3, meta::SetBound => common::Empty;
     AtLimit = 0x05a4, meta::AtLimit => common::Empty;
     RunSchedule = 0x05b0, meta::RunSchedule => common::Empty;
+    QuietSnapshots = 0x05ba, meta::QuietSnapshots => meta::CutResponse;
+    CutSnapshot = 0x05bb, meta::CutSnapshot => meta::CutResponse;
+    EndCut = 0x05bc, meta::EndCut => meta::CreateSnapshotResponse;
+    FollowSnapshots = 0x05bd, meta::FollowSnapshots => common::Empty;
 
     Compact = 0x0601, data::CompactRequest => data::CompactResponse;
     Defragment = 0x0602, data::DefragmentRequest => data::DefragmentResponse;
@@ -258,12 +265,13 @@ impl Opcode {
             Self::Lend | Self::NoteLent | Self::NoteLimit | Self::SetBound | Self::AtLimit => 7,
             Self::CreateSnapshot | Self::DeleteSnapshot | Self::RenameSnapshot => 10,
             Self::SetSnapshotSchedule | Self::RunSchedule => 13,
+            Self::QuietSnapshots | Self::CutSnapshot | Self::EndCut | Self::FollowSnapshots => 16,
             _ => 0,
         }
     }
     /// What leaders of partitions ask each other, and nobody else asks.
     pub const fn is_between_servers(self) -> bool {
-        self.code() >= 0x0480 && self.code() <= 0x04ff
+        matches!(self.code(), 0x0440..=0x0442 | 0x0480..=0x04ff)
     }
     /// A mutation that only a partition's leader itself may propose.
     pub const fn is_internal(self) -> bool {

@@ -119,7 +119,7 @@ async fn volume(context: &Context, path: &OsStr) -> Result<(RemotePath, Volume)>
 
 async fn list(context: &Context, path: &OsStr, human: bool) -> Result<()> {
     let (at, volume) = volume(context, path).await?;
-    let snapshots = volume.snapshots().await.map_err(|error| CliError::from(error.named_for(&at)))?;
+    let snapshots = volume.snapshots_with_space().await.map_err(|error| CliError::from(error.named_for(&at)))?;
     let columns = [("NUMBER", Align::Right), ("TAKEN", Align::Left), ("HELD", Align::Right), ("NAME", Align::Left)];
     let mut table = Table::new(&columns);
     for snapshot in &snapshots {

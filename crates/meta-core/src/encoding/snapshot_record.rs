@@ -9,6 +9,14 @@
 //! | | varint | of 0x12 and 0x13: the rule (1 hourly, 2 daily, 3 weekly, 4 monthly) |
 //! | | rest | name |
 //!
+//! One of a volume with several partitions (feature level 16):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | 0x14; 0x15 while it is being deleted; 0x16 while it is not known whether all partitions have it |
+//! | 1 | varints | slot, when it was taken, the inode that was the next to be made, the rule (0: none), index of the log entry that cut it |
+//! | | rest | name |
+//!
 //! All of them:
 //!
 //! | offset | bytes | field |
@@ -25,6 +33,9 @@ const TAG: u8 = 0x10;
 const DELETING: u8 = 0x11;
 const SCHEDULED: u8 = 0x12;
 const SCHEDULED_DELETING: u8 = 0x13;
+const OF_SEVERAL: u8 = 0x14;
+const OF_SEVERAL_DELETING: u8 = 0x15;
+const OF_SEVERAL_PENDING: u8 = 0x16;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,23 +46,33 @@ pub struct SnapshotRecord {
     pub deleting: bool,
     /// The rule of the schedule that took it, which may remove it; 0: somebody took it, or gave it another name.
     pub rule: u8,
+    /// Not known yet to be cut in all partitions: it becomes complete, or is deleted. Never while `deleting`.
+    pub pending: bool,
+    /// Index of the log entry that cut it, in a volume of several partitions; else 0.
+    pub cut: u64,
     pub name: Vec<u8>,
 }
 
 impl SnapshotRecord {
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(match (self.rule, self.deleting) {
-            (0, false) => TAG,
-            (0, true) => DELETING,
-            (_, false) => SCHEDULED,
-            (_, true) => SCHEDULED_DELETING,
+        out.push(match (self.cut, self.rule, self.deleting) {
+            (0, 0, false) => TAG,
+            (0, 0, true) => DELETING,
+            (0, _, false) => SCHEDULED,
+            (0, _, true) => SCHEDULED_DELETING,
+            (_, _, true) => OF_SEVERAL_DELETING,
+            _ if self.pending => OF_SEVERAL_PENDING,
+            _ => OF_SEVERAL,
         });
         put_varint(out, u64::from(self.slot));
         put_varint(out, self.created_ns);
         put_varint(out, self.inode_next);
-        if self.rule != 0 {
+        if self.rule != 0 || self.cut != 0 {
             put_varint(out, u64::from(self.rule));
+        }
+        if self.cut != 0 {
+            put_varint(out, self.cut);
         }
         out.extend_from_slice(&self.name);
     }
@@ -62,15 +83,22 @@ impl SnapshotRecord {
         let tag = cursor.byte()?;
         let slot = u16::try_from(cursor.varint()?).ok().filter(|slot| (1..=SLOT_MAX).contains(slot))?;
         let (created_ns, inode_next) = (cursor.varint()?, cursor.varint()?);
+        let of_several = matches!(tag, OF_SEVERAL | OF_SEVERAL_DELETING | OF_SEVERAL_PENDING);
         let rule = match tag {
             TAG | DELETING => 0,
             SCHEDULED | SCHEDULED_DELETING => Period::from_code(cursor.varint()?)? as u8,
+            _ if of_several => match cursor.varint()? {
+                0 => 0,
+                code => Period::from_code(code)? as u8,
+            },
             _ => return None,
         };
+        let cut = if of_several { cursor.varint().filter(|cut| *cut != 0)? } else { 0 };
         let name = cursor.rest().to_vec();
         check_entry_name(&name).ok()?;
-        let deleting = matches!(tag, DELETING | SCHEDULED_DELETING);
-        Some(SnapshotRecord { slot, created_ns, inode_next, deleting, rule, name })
+        let deleting = matches!(tag, DELETING | SCHEDULED_DELETING | OF_SEVERAL_DELETING);
+        let pending = tag == OF_SEVERAL_PENDING;
+        Some(SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut, name })
     }
 }
 

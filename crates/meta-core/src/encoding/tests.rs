@@ -135,11 +135,27 @@ fn golden_bytes() {
     assert_eq!(KeptRecord::decode(&value), Some(kept));
     assert_eq!(KeptRecord::decode(&value[..7]), None);
     value.clear();
-    let snapshot =
-        SnapshotRecord { slot: 300, created_ns: 1, inode_next: 9, deleting: true, rule: 0, name: b"mon".to_vec() };
+    let snapshot = SnapshotRecord {
+        slot: 300,
+        created_ns: 1,
+        inode_next: 9,
+        deleting: true,
+        rule: 0,
+        pending: false,
+        cut: 0,
+        name: b"mon".to_vec(),
+    };
     snapshot.encode(&mut value);
     assert_eq!(value, [0x11, 0xac, 0x02, 1, 9, b'm', b'o', b'n']);
-    assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
+    assert_eq!(SnapshotRecord::decode(&value), Some(snapshot.clone()));
+    for (tag, deleting, pending) in [(0x14, false, false), (0x15, true, false), (0x16, false, true)] {
+        let snapshot = SnapshotRecord { deleting, pending, cut: 130, ..snapshot.clone() };
+        value.clear();
+        snapshot.encode(&mut value);
+        assert_eq!(value, [tag, 0xac, 0x02, 1, 9, 0, 0x82, 0x01, b'm', b'o', b'n']);
+        assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
+    }
+    assert_eq!(SnapshotRecord::decode(&[0x14, 1, 1, 9, 0, 0, b'm']), None, "an entry of the log has cut it");
     assert_eq!(SnapshotRecord::decode(&[0x10, 0, 1, 9, b'm']), None, "slots begin with 1");
     assert_eq!(SnapshotRecord::decode(&[0x10, 1, 1, 9]), None, "each has a name");
     value.clear();

@@ -6,7 +6,7 @@
 //!
 //! Invariants: nothing is named by the target whose owners were not counted before; what the target loses in the same entry was
 //! counted for it until then, so that nothing is freed and named again. The snapshot itself is not changed.
-//! Not here: volumes of several partitions have no snapshots; stripe sets are not shared, clients copy those.
+//! Not here: stripe sets, and files of other partitions: they are not shared, clients copy those.
 use crate::encoding::Extent;
 use crate::error::{OpError, Result};
 use crate::extent_map::{BlockRange, joined};

@@ -2,6 +2,7 @@
 //! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
 //! counts have to be the same.
 mod choose;
+mod cuts;
 mod limits;
 mod quotas;
 mod removed_trees;
@@ -96,6 +97,50 @@ fn sharded_directories_and_model_agree() {
         "leader ended",
         "checked in the end",
     ] {
+        assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
+    }
+}
+
+/// A file that is renamed while a snapshot is taken would be in both directories of it, or in neither; what was acknowledged before would not be
+/// in it, or what came after would.
+#[test]
+fn snapshots_of_all_partitions_are_moments() {
+    let (from, count) = seeds(100);
+    let outcomes = run(from..from + count, 3_000, World::with_snapshots);
+    if count < 100 {
+        return;
+    }
+    for what in [
+        "snapshot complete",
+        "snapshot deleted",
+        "snapshot compared",
+        "snapshot compared in the end",
+        "snapshot read waits",
+        "hold lapsed",
+        "void: did not hold",
+        "void after a cut",
+        "void by the next leader",
+        "Rename across",
+        "Rename exchange across",
+        "Link across",
+        "Mkdir across",
+        "ReclaimEntry across",
+        "leader ended",
+        "lock resolved",
+    ] {
+        assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
+    }
+}
+
+/// The same of directories whose names are in several partitions.
+#[test]
+fn snapshots_of_sharded_directories_are_moments() {
+    let (from, count) = seeds(40);
+    let outcomes = run(from..from + count, 3_000, World::with_snapshots_and_shards);
+    if count < 40 {
+        return;
+    }
+    for what in ["snapshot complete", "snapshot compared in the end", "AddShard across", "void after a cut"] {
         assert!(outcomes.get(what).is_some_and(|count| *count > 10), "{what} is rare: {outcomes:?}");
     }
 }

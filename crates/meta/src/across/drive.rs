@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::lend::{self, Verdict};
-use super::{CALL, Mutation, PATIENCE, Peers, wait};
+use super::{CALL, Mutation, PATIENCE, Peers, snapshots, wait};
 use crate::machine::split;
 use crate::partition::{Partition, item};
 use crate::stats::count;
@@ -49,6 +49,8 @@ pub(super) async fn drive(partition: Arc<Partition>, peers: Arc<Peers>, mutation
     let driver = Driver { partition: &partition, peers: &peers, received };
     let outcome = match split(&data) {
         Some((Opcode::SetQuota, _)) => lend::set(&driver, data).await,
+        Some((Opcode::CreateSnapshot, _)) => snapshots::create(&driver, data).await,
+        Some((Opcode::DeleteSnapshot | Opcode::RenameSnapshot, _)) => snapshots::change(&driver, data).await,
         _ => driver.run(data).await,
     };
     let stats = &partition.state.common.stats;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cairn_node_agent::MapView;
 use cairn_rpc::{Client, LeaderClient, Repeat};
-use cairn_types::{ErrorCode, NodeId, PartitionId, VolumeId};
+use cairn_types::{ErrorCode, InodeId, NodeId, PartitionId, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -66,6 +66,8 @@ impl Peers {
 
     /// The partition that has an inode, as far as the map is known.
     pub(crate) fn owner(&self, volume: VolumeId, inode: u64) -> Result<PartitionId, WireError> {
+        // At a snapshot an inode is where it is now.
+        let inode = InodeId(inode).now().0;
         let mut known = self.known.lock();
         known.follow(&self.common.map.read(), &self.client);
         let range = known.ranges.range(..=(volume, inode)).next_back();

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cairn_meta_core::{Amounts, Namespace, Outcome, TxId};
 use cairn_rpc::{Reply, Request};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{
     AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsRequest, EndedSessionsResponse,
-    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TxAnswer, TxFinish, TxPrepared, TxState,
+    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TellSnapshotsRequest, TxAnswer, TxFinish, TxPrepared,
+    TxState,
 };
 use prost::Message;
 
@@ -51,13 +52,7 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(request) => return partition.state.across.hand_over(Work::Strike(request, reply)),
             Err(error) => Err(error),
         },
-        Opcode::EndedSessions => request.decode().map(|request: EndedSessionsRequest| {
-            let namespace = partition.state.namespace.read();
-            // A number of its own: under the last one the partition may have had another bound, and that be noted.
-            let bound = namespace.next_number(request.partition, 0);
-            let (sessions, limited) = (Some(namespace.ended_sessions()), namespace.has_volume_limit());
-            EndedSessionsResponse { sessions, limited, bound }.encode_to_vec()
-        }),
+        Opcode::EndedSessions => request.decode().and_then(|request| ended_sessions(partition, &request)),
         Opcode::AskBound => match request.decode() {
             Ok(request) => return partition.state.across.hand_over(Work::Ask(request, reply)),
             Err(error) => Err(error),
@@ -70,6 +65,9 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(request) => return partition.state.across.hand_over(Work::Names(request, reply)),
             Err(error) => Err(error),
         },
+        Opcode::HoldCut | Opcode::MakeCut | Opcode::TellSnapshots => {
+            return serve_snapshots(partition, opcode, request, reply);
+        }
         Opcode::CheckPart => match request.decode() {
             Ok(request) => return partition.state.across.hand_over(Work::Check(request, reply)),
             Err(error) => Err(error),
@@ -84,6 +82,41 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
     }
 }
 
+/// What a partition has to know before it is led.
+fn ended_sessions(partition: &Partition, request: &EndedSessionsRequest) -> Result<Vec<u8>, WireError> {
+    // A snapshot that is being taken counts only if no partition came that had no part in it: who began is known here.
+    if partition.state.common.map.read().partition(PartitionId(request.partition)).is_none() {
+        let text = format!("the map that names the partition p{} was not heard yet; repeat", request.partition);
+        return Err(WireError::new(ErrorCode::Unavailable, text));
+    }
+    let namespace = partition.state.namespace.read();
+    // A number of its own: under the last one the partition may have had another bound, and that be noted.
+    let bound = namespace.next_number(request.partition, 0);
+    let (sessions, limited) = (Some(namespace.ended_sessions()), namespace.has_volume_limit());
+    let snapshots = namespace.snapshots_to_follow();
+    Ok(EndedSessionsResponse { sessions, limited, bound, snapshots }.encode_to_vec())
+}
+
+/// What is asked on behalf of snapshots.
+fn serve_snapshots(partition: &Partition, opcode: Opcode, request: &Request<'_>, reply: Reply) {
+    let across = &partition.state.across;
+    let refused = match opcode {
+        Opcode::HoldCut => match request.decode() {
+            Ok(request) => return across.hand_over(Work::HoldCut(request, reply)),
+            Err(error) => error,
+        },
+        Opcode::MakeCut => match request.decode() {
+            Ok(request) => return across.hand_over(Work::MakeCut(request, reply)),
+            Err(error) => error,
+        },
+        _ => match request.decode::<TellSnapshotsRequest>() {
+            Ok(request) => return across.hand_over(Work::Follow(request.list.unwrap_or_default(), reply)),
+            Err(error) => error,
+        },
+    };
+    reply.err(refused);
+}
+
 /// The entry, and whether it is to give out an inode.
 fn to_prepare(partition: &Partition, request: &Request<'_>) -> Result<(Bytes, bool), WireError> {
     let request: PrepareTxRequest = request.decode()?;
@@ -96,7 +129,7 @@ fn to_prepare(partition: &Partition, request: &Request<'_>) -> Result<(Bytes, bo
 }
 
 fn prepare(partition: &Partition, data: Bytes, reply: Reply) {
-    if let Err(Context::Prepare(reply)) = partition.handle.propose(data, Context::Prepare(reply)) {
+    if let Err(Context::Prepare(reply)) = partition.propose(data, Context::Prepare(reply)) {
         let text = "too much waits for the partition's log; slow down and repeat";
         reply.err(WireError::new(ErrorCode::Overloaded, text));
     }

@@ -2,6 +2,7 @@
 mod fsck;
 mod limits;
 mod sharded;
+mod snapshots;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +52,7 @@ fn start_with_places(nodes: usize, timings: MetaTimings, places: impl Fn(u32) ->
 }
 
 fn owner(inode: u64) -> u32 {
-    PARTITION + ((inode / RANGE) as u32).min(COUNT - 1)
+    PARTITION + ((cairn_types::InodeId(inode).now().0 / RANGE) as u32).min(COUNT - 1)
 }
 
 /// A client with one slot at each partition.

@@ -152,14 +152,16 @@ impl TreeDiff {
     pub async fn new(volume: &Volume, old: Side, new: Side) -> Result<TreeDiff> {
         let newer = if new.taken == u64::MAX { 0 } else { new.taken };
         let changed = volume.changed_between(old.taken, newer, CHANGED_MAX).await?;
+        // Times are of each partition's own clock: which of two of different partitions is later nobody knows.
+        let since_ns = if volume.has_several_partitions().await? { 0 } else { old.time_ns };
         Ok(TreeDiff {
             volume: volume.clone(),
             scope: changed.map(Scope::new),
-            since_ns: old.time_ns,
+            since_ns,
             sides: [old.root.inode & !INNER, new.root.inode & !INNER],
             stack: Vec::new(),
             found: VecDeque::new(),
-            compare: Compare::new(volume, old.time_ns),
+            compare: Compare::new(volume, since_ns),
             roots: Some((old.root, new.root)),
             gone: BTreeMap::new(),
             came: BTreeMap::new(),

@@ -1,4 +1,5 @@
 //! Snapshots of a volume: taking, listing, renaming and deleting them. They are read like any directory, as `DIRECTORY/.snapshots/NAME`.
+use super::totals::AT_ONCE;
 use super::{Volume, shown};
 use crate::error::{ClientError, Result};
 use cairn_types::{ErrorCode, InodeId};
@@ -9,7 +10,8 @@ use cairn_wire::meta::{
     ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest, SetSnapshotScheduleRequest, Snapshot,
     SnapshotRule,
 };
-use std::collections::BTreeSet;
+use futures_util::stream::{self, StreamExt as _};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Those who overwrite files in place stop within 10 s; of one that fell silent nothing comes after a minute.
@@ -59,7 +61,7 @@ impl Volume {
         self.mutate::<Empty, _>(name, InodeId::ROOT.0, Opcode::RenameSnapshot, make).await.map(|_| ())
     }
 
-    /// All of them, oldest first, with those that are being deleted.
+    /// All of them, oldest first, with those that are being deleted, as the partition of the root knows: what they hold is told of that alone.
     pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let request = |header| ListSnapshotsRequest { header: Some(header) };
         let what = format!("snapshots of volume {:?}", self.name());
@@ -69,7 +71,7 @@ impl Volume {
     }
 
     /// What changed between a snapshot and a later one (0: now): directories, with all above them, and whatever else was there and is. `None`: the
-    /// server does not know it, the caller may not ask, or it is more than so many.
+    /// server does not know it (so it is in volumes of several partitions), the caller may not ask, or it is more than so many.
     pub async fn changed_between(&self, older: u64, newer: u64, max: usize) -> Result<Option<ChangedBetween>> {
         let (mut changed, mut after) = (ChangedBetween::default(), Vec::new());
         let what = format!("changes of volume {:?}", self.name());
@@ -95,6 +97,28 @@ impl Volume {
         }
     }
 
+    /// Whether times of its inodes are of several clocks.
+    pub async fn has_several_partitions(&self) -> Result<bool> {
+        Ok(self.caller.partitions().await?.len() > 1)
+    }
+
+    /// The snapshots with what they hold in all partitions. One of them that does not answer is named by the error.
+    pub async fn snapshots_with_space(&self) -> Result<Vec<Snapshot>> {
+        let partitions = self.caller.partitions().await?;
+        let several = partitions.len() > 1;
+        let asked = partitions.into_iter().map(|partition| async move {
+            let what = match several {
+                true => format!("snapshots of volume {:?}, partition p{partition}", self.name()),
+                false => format!("snapshots of volume {:?}", self.name()),
+            };
+            let request = ListSnapshotsRequest { header: Some(self.caller.read_header(partition)) };
+            self.caller.read::<ListSnapshotsResponse, _>(&what, partition, Opcode::ListSnapshots, request).await
+        });
+        let answers: Vec<Result<ListSnapshotsResponse>> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let lists = answers.into_iter().map(|answer| answer.map(|answer| answer.snapshots));
+        Ok(of_all(lists.collect::<Result<_>>()?))
+    }
+
     /// The rules by which snapshots are taken by themselves, by period; none without a schedule.
     pub async fn snapshot_schedule(&self) -> Result<Vec<SnapshotRule>> {
         let request = |header| ListSnapshotsRequest { header: Some(header) };
@@ -108,5 +132,43 @@ impl Volume {
     pub async fn set_snapshot_schedule(&self, rules: Vec<SnapshotRule>) -> Result<()> {
         let make = |header| SetSnapshotScheduleRequest { header: Some(header), rules };
         self.mutate::<Empty, _>(b"the schedule", InodeId::ROOT.0, Opcode::SetSnapshotSchedule, make).await.map(|_| ())
+    }
+}
+
+/// The first partition's, with what all hold. What is gone there and not yet elsewhere is being deleted.
+fn of_all(lists: Vec<Vec<Snapshot>>) -> Vec<Snapshot> {
+    let mut all: BTreeMap<u64, Snapshot> = BTreeMap::new();
+    for (at, list) in lists.into_iter().enumerate() {
+        for snapshot in list {
+            match all.get_mut(&snapshot.number) {
+                Some(known) => {
+                    known.kept_blocks += snapshot.kept_blocks;
+                    known.deleting |= snapshot.deleting;
+                }
+                None => {
+                    let deleting = snapshot.deleting || at > 0;
+                    all.insert(snapshot.number, Snapshot { deleting, ..snapshot });
+                }
+            }
+        }
+    }
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Space would be told for less than it is, or a snapshot as there that is being deleted somewhere.
+    #[test]
+    fn what_all_partitions_hold_is_told() {
+        let of = |number, kept_blocks, deleting| Snapshot { number, kept_blocks, deleting, ..Snapshot::default() };
+        let all = of_all(vec![
+            vec![of(2, 10, false), of(3, 1, false)],
+            vec![of(1, 5, false), of(2, 3, false), of(3, 2, true)],
+            vec![of(1, 1, true)],
+        ]);
+        assert_eq!(all, [of(1, 6, true), of(2, 13, false), of(3, 3, true)]);
+        assert_eq!(of_all(vec![vec![of(7, 4, true)]]), [of(7, 4, true)]);
     }
 }

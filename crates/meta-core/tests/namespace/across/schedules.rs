@@ -81,7 +81,7 @@ fn prepare(tx: TxId, inodes: &[u64]) -> TxPrepare {
 }
 
 /// A directory of the second partition under a name of the first one.
-fn made_elsewhere(first: &mut Part, second: &mut Part, number: u64, name: &str) -> u64 {
+pub(super) fn made_elsewhere(first: &mut Part, second: &mut Part, number: u64, name: &str) -> u64 {
     let request = TxPrepare { tx: Some(tx(number)), new_inode: true, ..TxPrepare::default() };
     let prepared: TxPrepared = second.apply(Opcode::TxPrepare, &request).expect("prepared");
     let made = prepared.new_inode;

@@ -3,13 +3,14 @@ mod check;
 mod compare;
 mod own;
 mod shards;
+mod snapshots;
 
 use super::choose::Rng;
 use crate::driver::{config, restore};
 use crate::translate::{reply, request_to};
 use cairn_meta_core::{AppliedAt, MOVES, Namespace, NamespaceConfig, Outcome, TxId};
 use cairn_model::{Caller, Model, Operation, Request};
-use cairn_types::{ErrorCode, PartitionId, WallTime};
+use cairn_types::{ErrorCode, InodeId, PartitionId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::common::Credentials;
 use cairn_wire::error::WireError;
@@ -18,6 +19,7 @@ use compare::{Removed, routed_by};
 use own::is_own;
 use prost::Message;
 use shards::Shards;
+use snapshots::Snapshots;
 use std::collections::BTreeMap;
 
 pub const PARTITIONS: u32 = 3;
@@ -83,6 +85,7 @@ pub struct World {
     removed: Removed,
     checks: check::Checks,
     shards: Shards,
+    snapshots: Snapshots,
     last: BTreeMap<(usize, u32), (Request, Operation, Operation)>,
     sequences: BTreeMap<(usize, u32), u64>,
     packets: Vec<Packet>,
@@ -90,7 +93,7 @@ pub struct World {
 }
 
 fn owner(inode: u64) -> u32 {
-    ((inode / RANGE) as u32).min(PARTITIONS - 1) + 1
+    ((InodeId(inode).now().0 / RANGE) as u32).min(PARTITIONS - 1) + 1
 }
 
 impl World {
@@ -111,6 +114,7 @@ impl World {
             removed: Removed::default(),
             checks: check::Checks::new(seed),
             shards: Shards::default(),
+            snapshots: Snapshots::default(),
             last: BTreeMap::new(),
             sequences: BTreeMap::new(),
             packets: Vec::new(),
@@ -142,6 +146,9 @@ impl World {
 
     pub fn step(&mut self) {
         self.check_a_little();
+        if self.snapshots.wanted {
+            self.snapshot_step();
+        }
         match self.rng.below(100) {
             0..30 => {
                 let client = self.rng.below(self.clients.len() as u64) as usize;
@@ -305,6 +312,14 @@ impl World {
             return;
         }
         let at = self.rng.below(self.packets.len() as u64) as usize;
+        let to = match &self.packets[at] {
+            Packet::Prepare { to, .. } | Packet::Finish { to, .. } => *to,
+            Packet::Prepared { .. } => 0,
+            Packet::Finished { tx, .. } => tx.partition,
+        };
+        if to != 0 && self.is_held(to) {
+            return;
+        }
         // Some stay and come again, much later.
         let keep = self.rng.below(12) == 0;
         let packet = if keep { self.packets[at].clone() } else { self.packets.swap_remove(at) };
@@ -385,11 +400,18 @@ impl World {
     /// Applies the first entry that a leader has proposed.
     fn commit(&mut self) {
         let at = 1 + self.rng.below(PARTITIONS.into()) as u32;
+        if !self.is_held(at) {
+            self.commit_first(at);
+        }
+    }
+
+    fn commit_first(&mut self, at: u32) -> bool {
         if self.part(at).proposed.is_empty() {
-            return;
+            return false;
         }
         let (client, tx, opcode, bytes) = self.part(at).proposed.remove(0);
         self.applied(at, client, tx, opcode, &bytes);
+        true
     }
 
     fn applied(&mut self, at: u32, client: usize, tx: TxId, opcode: Opcode, bytes: &[u8]) {
@@ -466,7 +488,7 @@ impl World {
     fn resolve(&mut self) {
         let at = 1 + self.rng.below(PARTITIONS.into()) as u32;
         let locks = self.part(at).namespace.tx_locks(64);
-        if locks.is_empty() {
+        if locks.is_empty() || self.is_held(at) {
             return;
         }
         let (tx, lock) = locks[self.rng.below(locks.len() as u64) as usize].clone();
@@ -511,7 +533,8 @@ impl World {
             }
         }
         for (client, tx, opcode, bytes) in std::mem::take(&mut self.part(at).proposed) {
-            if self.rng.below(2) == 0 {
+            // What waits while it holds was not proposed.
+            if self.is_held(at) || self.rng.below(2) == 0 {
                 break;
             }
             self.applied(at, client, tx, opcode, &bytes);
@@ -522,10 +545,12 @@ impl World {
         part.finished.clear();
         let pages: Vec<Vec<u8>> = part.namespace.snapshot().pages(16 << 10).collect();
         part.namespace = restore(&pages);
+        self.snapshots_lose_leader(at);
     }
 
     /// Everything comes to an end once nothing more is asked for.
     pub fn settle(&mut self) {
+        self.settle_snapshots();
         for round in 0..4_000 {
             let busy = self.clients.iter().any(Option::is_some);
             if !busy && self.is_all_reclaimed() {

@@ -27,7 +27,7 @@ pub struct Removed {
 }
 
 /// Inodes that no path leads to.
-fn set_aside(model: &Model) -> BTreeSet<u64> {
+pub(super) fn set_aside(model: &Model) -> BTreeSet<u64> {
     let mut aside: BTreeSet<u64> = model.nodes.keys().copied().collect();
     let mut todo = vec![ROOT];
     while let Some(inode) = todo.pop() {
@@ -84,6 +84,17 @@ impl World {
             reply.map(|attributes| attributes.map(masked))
         };
         known(core) == known(model)
+    }
+
+    /// The same of an inode at a snapshot.
+    pub(super) fn same_at(&self, core: &Reply, then: &Attributes, sharded: bool) -> bool {
+        // Names go behind; times and numbers of what is sharded are put together.
+        let unknown = |a: Attributes| match (self.removed.unnamed_behind.contains(&a.inode), sharded) {
+            (true, _) => Attributes { nlink: 0, ctime: 0, generation: 0, ..a },
+            (_, true) => Attributes { generation: 0, ..a },
+            _ => a,
+        };
+        core.map(|found| found.map(unknown)) == Ok(Some(unknown(*then)))
     }
 
     /// Lets the model do what a partition did, which has to answer the same.
@@ -238,6 +249,7 @@ impl World {
     pub fn compare(&mut self) {
         self.check_all();
         self.forget_removed();
+        self.compare_snapshots();
         assert_eq!(set_aside(&self.model), BTreeSet::new(), "everything was taken apart");
         let mut inodes = 0;
         for (inode, node) in &self.model.nodes {

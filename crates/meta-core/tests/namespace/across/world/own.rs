@@ -29,7 +29,7 @@ fn is_gone(error: &WireError) -> bool {
 impl World {
     /// A bounded step on what one partition has to take apart.
     pub(super) fn reclaim(&mut self, at: u32) {
-        if self.part(at).namespace.reclaimable().is_empty() {
+        if self.is_held(at) || self.part(at).namespace.reclaimable().is_empty() {
             return;
         }
         let request = ReclaimBatch { inodes_max: 1 + self.rng.below(4) as u32, ..ReclaimBatch::default() };
