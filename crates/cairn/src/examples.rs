@@ -61,7 +61,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("fs mv", &["cairn fs mv /a /b", "cairn fs mv --exchange /current /next"]),
     ("fs rm", &["cairn fs rm /old", "cairn fs rm -r --skip-trash /scratch   # for good"]),
-    ("fs snapshot create", &["cairn fs snapshot create monday", "cairn fs snapshot create before-upgrade data:/"]),
+    (
+        "fs snapshot create",
+        &[
+            "cairn fs snapshot create monday",
+            "cairn fs snapshot create before-upgrade data:/",
+            "cairn fs snapshot create draft /home/ann",
+        ],
+    ),
     ("fs snapshot ls", &["cairn fs snapshot ls --human", "cairn fs snapshot ls data:/"]),
     ("fs snapshot rename", &["cairn fs snapshot rename monday last-monday"]),
     ("fs snapshot delete", &["cairn fs snapshot delete last-monday"]),
@@ -75,7 +82,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("fs snapshot diff", &["cairn fs snapshot diff monday", "cairn fs snapshot diff monday tuesday --path /home/ann"]),
     (
         "fs snapshot schedule set",
-        &["cairn fs snapshot schedule set hourly=24,daily=7", "cairn fs snapshot schedule set weekly=8 data:/"],
+        &["cairn fs snapshot schedule set hourly=24,daily=7", "cairn fs snapshot schedule set daily=30 /home/ann"],
     ),
     ("fs snapshot schedule ls", &["cairn fs snapshot schedule ls"]),
     ("fs snapshot schedule clear", &["cairn fs snapshot schedule clear data:/"]),

@@ -20,6 +20,8 @@ pub(crate) struct At {
     pub outward: u64,
     /// Index of the log entry that cut it, in a volume of several partitions.
     pub cut: u64,
+    /// Inode of the directory that it is of; 0: of the volume.
+    pub directory: u64,
 }
 
 /// Where the entry behind or before a place was found: its key as it is stored.

@@ -37,7 +37,10 @@ impl FoundSnapshots {
                 self.records.insert(key::number(suffix)?, SnapshotRecord::decode(value)?);
             }
             Kind::Snapshots => drop(crate::encoding::SnapshotState::decode(value).filter(|_| suffix.is_empty())?),
-            Kind::Schedule => drop(crate::encoding::decode_rules(value).filter(|_| suffix.is_empty())?),
+            Kind::Schedule => {
+                let is_place = suffix.is_empty() || key::number(suffix).is_some_and(|directory| directory != 0);
+                drop(crate::encoding::decode_rules(value).filter(|_| is_place)?);
+            }
             Kind::Kept => {
                 let (number, _) = key::deferred_death(suffix)?;
                 self.kept.push((number, KeptRecord::decode(value)?));

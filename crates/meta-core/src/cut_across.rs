@@ -24,8 +24,10 @@ use crate::encoding::SnapshotRecord;
 use crate::error::{OpError, Result};
 use crate::message::writer::put_number;
 use crate::namespace::{AppliedAt, Namespace};
-use crate::snapshots::{MANY, SNAPSHOTS_MAX, TOO_MANY_INODES, Waits};
-use cairn_types::ErrorCode;
+use crate::snapshots::{
+    DIRECTORY_LEVEL, MANY, NO_DIRECTORY, NOT_FOR_DIRECTORIES, SNAPSHOTS_MAX, TOO_MANY_INODES, Waits,
+};
+use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{CutResponse, CutSnapshot, EndCut, FollowSnapshots, FollowedSnapshot};
@@ -75,7 +77,7 @@ impl Namespace {
         }
         let (number, slot, created_ns) = match cut.number {
             0 if self.is_home() => {
-                self.check_snapshot_name(&cut.name)?;
+                self.check_snapshot_name(cut.directory, &cut.name)?;
                 let number = self.snapshots.state.last.max(cut.above) + 1;
                 (number, self.snapshots.free_slot().ok_or(MANY)?, self.time)
             }
@@ -88,6 +90,13 @@ impl Namespace {
         if self.has_no_snapshots() {
             return Err(TOO_MANY_INODES);
         }
+        if cut.directory != 0 && self.level < DIRECTORY_LEVEL {
+            return Err(NOT_FOR_DIRECTORIES);
+        }
+        // Its own partition knows whether it is there.
+        if self.is_gone_directory(cut.directory) {
+            return Err(NO_DIRECTORY);
+        }
         // Those that are being deleted may be more here than at home.
         if self.snapshots.list.len() >= 2 * SNAPSHOTS_MAX {
             return Err(MANY);
@@ -98,7 +107,9 @@ impl Namespace {
         }
         let rule = u8::try_from(cut.rule).map_err(|_| OpError::BAD_REQUEST)?;
         let (inode_next, deleting, pending, cut_at, name) = (self.inode_next, false, true, self.applied, cut.name);
-        let record = SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut: cut_at, name };
+        let directory = cut.directory;
+        let record =
+            SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut: cut_at, directory, name };
         // What comes back as it went in is a record that a restart can read.
         let mut value = Vec::new();
         record.encode(&mut value);
@@ -144,26 +155,26 @@ impl Namespace {
 
     fn complete(&mut self, number: u64, up_to_ns: u64) -> Result<()> {
         let record = self.snapshots.list.get(&number).filter(|record| record.pending).cloned().ok_or(VOID)?;
-        if self.snapshots.find(&record.name).is_some() {
+        if self.snapshots.namesake(record.directory, &record.name).is_some() {
             return Err(crate::snapshots::NAME_TAKEN);
         }
-        let rule = record.rule;
+        let (directory, rule) = (record.directory, record.rule);
         self.put_snapshot(number, SnapshotRecord { pending: false, ..record });
         self.note_changed_snapshots(self.time);
         if rule != 0 {
-            self.note_scheduled(rule, up_to_ns);
+            self.note_scheduled(directory, rule, up_to_ns);
         }
         Ok(())
     }
 
     /// CreateSnapshot, where the partitions have cut before: `EndCut` has said what came of it.
-    pub(crate) fn end_creation(&mut self, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn end_creation(&mut self, directory: u64, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
         if !self.is_home() {
             return Err(OpError::ELSEWHERE);
         }
         self.check_of_several()?;
         let Some(Completing { number, waits }) = self.snapshots.completing.take() else {
-            self.check_snapshot_name(name)?;
+            self.check_snapshot_name(directory, name)?;
             return Err(NEEDS_CUT);
         };
         if number == 0 {
@@ -171,7 +182,7 @@ impl Namespace {
             put_number(out, 3, waits.lapsed_ns.div_ceil(1_000_000));
             return Ok(());
         }
-        if self.snapshots.list.get(&number).is_none_or(|record| record.name != name) {
+        if self.snapshots.list.get(&number).is_none_or(|record| record.name != name || record.directory != directory) {
             return Err(VOID);
         }
         self.complete(number, 0)?;
@@ -214,8 +225,10 @@ impl Namespace {
                 }
                 let slot = u16::try_from(listed.slot).map_err(|_| OpError::BAD_REQUEST)?;
                 let (created_ns, inode_next, name) = (listed.created_ns, self.inode_next, listed.name);
+                let directory = listed.directory;
                 let (deleting, rule, pending, cut) = (false, 0, listed.pending, self.applied.max(1));
-                let record = SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut, name };
+                let record =
+                    SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut, directory, name };
                 self.put_snapshot(listed.number, record);
                 let last = self.snapshots.state.last.max(listed.number);
                 self.change_snapshots(|state| state.last = last);
@@ -248,14 +261,26 @@ impl Namespace {
             created_ns: record.created_ns,
             slot: record.slot.into(),
             pending: record.pending,
+            directory: record.directory,
         });
         let told = || FollowSnapshots { version: state.changed_ns, last: state.last, snapshots: snapshots.collect() };
         (self.level >= SEVERAL_LEVEL && state.last > 0).then(told)
     }
 
+    /// Feature level that a list of snapshots needs of who follows it.
+    pub fn level_to_follow(told: &FollowSnapshots) -> u32 {
+        let of_directory = told.snapshots.iter().any(|snapshot| snapshot.directory != 0);
+        u32::from(if of_directory { DIRECTORY_LEVEL } else { SEVERAL_LEVEL })
+    }
+
     /// Version of what this partition was told of snapshots, or tells others.
     pub fn snapshots_version(&self) -> u64 {
         self.snapshots.state.changed_ns
+    }
+
+    /// The directory that a snapshot is asked for of, as it is written down: the root's are the volume's, 0.
+    pub fn snapshot_directory(&self, asked: u64) -> u64 {
+        if asked == InodeId::ROOT.0 { 0 } else { asked }
     }
 
     /// Number of the last one that was cut here.

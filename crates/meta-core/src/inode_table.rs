@@ -118,7 +118,7 @@ impl Namespace {
             false => OpError::STALE,
         })?;
         let inode = Inode::decode(value).ok_or(OpError::DAMAGED)?;
-        Ok(if self.is_view { self.as_seen(inode) } else { inode })
+        Ok(if self.is_view { self.as_seen(id, inode) } else { inode })
     }
 
     /// Whether another partition has the inode, if there is one. Nobody has 0.

@@ -45,7 +45,7 @@
 //! | 0xa2 snapshot | number, u64 big-endian | [`crate::encoding::SnapshotRecord`] |
 //! | 0xa3 snapshots | nothing | [`crate::encoding::SnapshotState`] |
 //! | 0xa4 kept blocks | number of a snapshot, id, both u64 big-endian | [`crate::encoding::KeptRecord`] |
-//! | 0xa5 schedule | nothing | when snapshots are taken by themselves (`encoding/schedule.rs`) |
+//! | 0xa5 schedule | nothing, or the inode of a directory, u64 big-endian (feature level 18) | when snapshots of it are taken by themselves (`encoding/schedule.rs`) |
 //!
 //! An ordered number is one byte with the count of its bytes (0 for the number 0), then the bytes, big-endian without
 //! leading zeros: numbers of any size compare as their byte strings, and offset 0 takes one byte.
@@ -409,8 +409,10 @@ pub(crate) fn snapshots() -> Key<HEAD> {
     Key::new(0, Kind::Snapshots)
 }
 
-pub(crate) fn schedule() -> Key<HEAD> {
-    Key::new(0, Kind::Schedule)
+/// `directory`: 0 for the volume.
+pub(crate) fn schedule(directory: u64) -> Key<NUMBERED> {
+    let key = Key::new(0, Kind::Schedule);
+    if directory == 0 { key } else { key.with(&directory.to_be_bytes()) }
 }
 
 /// Prefix of the blocks that nothing names any more but a snapshot, and maybe those before it.

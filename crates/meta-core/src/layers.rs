@@ -89,6 +89,11 @@ impl Layers {
         Layers { tree: self.tree.snapshot(), newest: None, first: self.first, at: Some(at), image: Vec::new() }
     }
 
+    /// Inode of the directory of which the snapshot is that is read; 0: of the volume, or none is.
+    pub fn root_of_snapshot(&self) -> u64 {
+        self.at.map_or(0, |at| at.directory)
+    }
+
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         match &self.at {

@@ -25,12 +25,15 @@ use crate::message::request;
 use crate::message::writer::{put_bytes, put_message, put_number};
 use crate::namespace::{Context, Namespace};
 use crate::schedule::Rule;
-use crate::view::check_new_name;
+use crate::view::{check_new_name, is_apart};
 use cairn_types::{ErrorCode, InodeId};
+use cairn_wire::Opcode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Feature level from which on there are snapshots.
 pub const SNAPSHOT_LEVEL: u16 = 10;
+/// Feature level from which on there are snapshots and schedules of directories.
+pub const DIRECTORY_LEVEL: u16 = 18;
 /// Snapshots of a volume, with those that are being deleted.
 pub const SNAPSHOTS_MAX: usize = 1000;
 /// Slots are 1 to this one; one above it is no snapshot's.
@@ -57,8 +60,14 @@ pub(crate) const NO_SUCH: OpError = OpError::new(
 );
 pub(crate) const NAME_TAKEN: OpError = OpError::new(
     ErrorCode::Exists,
-    "the volume has a snapshot of this name; delete or rename it, or take another name",
+    "the volume or the directory has a snapshot of this name, and a directory shows both; delete or rename it, or take another name",
 );
+pub(crate) const NOT_FOR_DIRECTORIES: OpError = OpError::new(
+    ErrorCode::UnknownOperation,
+    "snapshots of directories need feature level 18 of all meta nodes (`cairn admin status` shows it)",
+);
+pub(crate) const NO_DIRECTORY: OpError =
+    OpError::new(ErrorCode::NotFound, "the directory that the snapshot is to be of is not there any more");
 
 /// What is known of a volume's snapshots.
 #[derive(Debug, Default)]
@@ -69,8 +78,8 @@ pub(crate) struct Snapshots {
     pub state: SnapshotState,
     /// Files of which a session has the overwrite lease. Found again when a checkpoint is loaded.
     pub leases: BTreeSet<u64>,
-    /// When some are taken by themselves, in the order of periods.
-    pub schedule: Vec<Rule>,
+    /// When some are taken by themselves, by the directory (0: of the volume), in the order of periods.
+    pub schedules: BTreeMap<u64, Vec<Rule>>,
     /// What became of a cut over several partitions, while it is applied. No state.
     pub completing: Option<Completing>,
 }
@@ -95,6 +104,8 @@ pub struct SnapshotInfo {
     pub pending: bool,
     /// The schedule took it, by the rule of this code; 0: somebody did.
     pub rule: u8,
+    /// Inode of the directory in which it is shown; 0: in all.
+    pub directory: u64,
     /// Blocks that no file names any more and no newer snapshot.
     pub kept_blocks: u64,
 }
@@ -120,9 +131,9 @@ impl Snapshots {
         older.next_back().map(|(number, record)| Layer { number, inode_next: record.inode_next })
     }
 
-    /// Whether one of this name may be there, as far as is known here.
-    pub fn may_be(&self, name: &[u8]) -> bool {
-        self.live().any(|(_, record)| record.pending && record.name == name)
+    /// Whether one of this name may be there in a directory, as far as is known here.
+    pub fn may_be(&self, directory: u64, name: &[u8]) -> bool {
+        self.live().any(|(_, record)| record.pending && record.name == name && is_shown(record, directory))
     }
 
     /// The newest one that is older than another.
@@ -134,9 +145,9 @@ impl Snapshots {
         self.list.is_empty()
     }
 
-    /// How one that is there is read.
-    pub fn at(&self, name: &[u8]) -> Option<At> {
-        self.complete().rfind(|(_, record)| record.name == name).map(at)
+    /// How one that a directory shows is read. Of two of one name there is none in any directory.
+    pub fn at(&self, directory: u64, name: &[u8]) -> Option<At> {
+        self.complete().rfind(|(_, record)| record.name == name && is_shown(record, directory)).map(at)
     }
 
     /// Whoever has a slot has it from a partition that knows that all have the snapshot.
@@ -157,22 +168,35 @@ impl Snapshots {
         self.list.get(&number).map_or(0, |record| record.created_ns)
     }
 
-    /// Names and how they are read, in the order of names.
-    pub fn by_name(&self) -> BTreeMap<&[u8], At> {
-        self.complete().map(|(number, record)| (record.name.as_slice(), at((number, record)))).collect()
+    /// Names that a directory shows and how they are read, in the order of names.
+    pub fn by_name(&self, directory: u64) -> BTreeMap<&[u8], At> {
+        let shown = self.complete().filter(|(_, record)| is_shown(record, directory));
+        shown.map(|(number, record)| (record.name.as_slice(), at((number, record)))).collect()
     }
 
-    pub fn count(&self) -> u64 {
-        self.complete().count() as u64
+    pub fn count(&self, directory: u64) -> u64 {
+        self.complete().filter(|(_, record)| is_shown(record, directory)).count() as u64
     }
 
-    /// Those that a rule of the schedule took and that are there, oldest first.
-    pub fn taken_by(&self, rule: u8) -> Vec<u64> {
-        self.complete().filter(|(_, record)| record.rule == rule).map(|(number, _)| number).collect()
+    /// Those that a rule of a schedule took and that are there, oldest first.
+    pub fn taken_by(&self, directory: u64, rule: u8) -> Vec<u64> {
+        let is_of = |record: &SnapshotRecord| (record.directory, record.rule) == (directory, rule);
+        self.complete().filter(|(_, record)| is_of(record)).map(|(number, _)| number).collect()
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Option<u64> {
-        self.complete().find(|(_, record)| record.name == name).map(|(number, _)| number)
+    /// One of the volume, by its name; or any by its number.
+    fn find(&self, name: &[u8], number: u64) -> Option<u64> {
+        let is_it = |of: u64, record: &SnapshotRecord| match number {
+            0 => record.directory == 0 && record.name == name,
+            number => of == number,
+        };
+        self.complete().find(|(of, record)| is_it(*of, record)).map(|(number, _)| number)
+    }
+
+    /// One that some directory would show under the same name as a new one of a directory, or of the volume.
+    pub(crate) fn namesake(&self, directory: u64, name: &[u8]) -> Option<u64> {
+        let meets = |record: &SnapshotRecord| directory == 0 || is_shown(record, directory);
+        self.complete().find(|(_, record)| record.name == name && meets(record)).map(|(number, _)| number)
     }
 
     pub(crate) fn free_slot(&self) -> Option<u16> {
@@ -188,18 +212,34 @@ impl Snapshots {
     }
 }
 
+/// One of the volume is shown in all directories, one of a directory in that one.
+const fn is_shown(record: &SnapshotRecord, directory: u64) -> bool {
+    record.directory == 0 || record.directory == directory
+}
+
 fn at((number, record): (u64, &SnapshotRecord)) -> At {
-    At { number, inode_next: record.inode_next, outward: u64::from(record.slot) << INODE_BITS, cut: record.cut }
+    let (inode_next, cut, directory) = (record.inode_next, record.cut, record.directory);
+    At { number, inode_next, outward: u64::from(record.slot) << INODE_BITS, cut, directory }
+}
+
+fn put_rules(out: &mut Vec<u8>, field: u32, rules: &[Rule]) {
+    for rule in rules {
+        put_message(out, field, |out| {
+            put_number(out, 1, rule.period as u64);
+            put_number(out, 2, u64::from(rule.keep));
+        });
+    }
 }
 
 impl Namespace {
     pub(crate) fn create_snapshot(&mut self, context: &Context<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let request = request::CreateSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
+        let directory = self.directory_of_snapshots(request.directory)?;
         if self.is_one_of_several() {
-            return self.end_creation(request.name, out);
+            return self.end_creation(directory, request.name, out);
         }
-        match self.take_snapshot(request.name.to_vec(), 0)? {
+        match self.take_snapshot(directory, request.name.to_vec(), 0)? {
             Ok(number) => put_number(out, 1, number),
             Err(waits) => {
                 put_number(out, 2, waits.leases);
@@ -209,18 +249,41 @@ impl Namespace {
         Ok(())
     }
 
+    /// A directory of which snapshots are asked for; 0: the volume.
+    pub(crate) fn directory_of_snapshots(&self, directory: u64) -> Result<u64> {
+        if directory == 0 || directory == InodeId::ROOT.0 {
+            return Ok(0);
+        }
+        if self.level < DIRECTORY_LEVEL {
+            return Err(NOT_FOR_DIRECTORIES);
+        }
+        if is_apart(directory) {
+            let text = "a directory as it was has no snapshots of its own; name the directory of now";
+            return Err(OpError::new(ErrorCode::InvalidArgument, text));
+        }
+        if self.is_gone_directory(directory) { Err(NO_DIRECTORY) } else { Ok(directory) }
+    }
+
+    /// Whether it is certain here that there is no such directory.
+    pub(crate) fn is_gone_directory(&self, directory: u64) -> bool {
+        match self.stored_inode(directory) {
+            Ok(inode) => !inode.is_dir() || inode.nlink == 0,
+            Err(_) => directory != 0 && self.is_own(directory),
+        }
+    }
+
     /// With inode numbers of which snapshots need the upper bits.
     pub(crate) const fn has_no_snapshots(&self) -> bool {
         self.inode_next == 0 || self.inode_next >> INODE_BITS != 0
     }
 
     /// Whether one can be taken under this name.
-    pub(crate) fn check_snapshot_name(&self, name: &[u8]) -> Result<()> {
+    pub(crate) fn check_snapshot_name(&self, directory: u64, name: &[u8]) -> Result<()> {
         if self.has_no_snapshots() {
             return Err(TOO_MANY_INODES);
         }
         check_new_name(self, name)?;
-        if self.snapshots.find(name).is_some() {
+        if self.snapshots.namesake(directory, name).is_some() {
             return Err(NAME_TAKEN);
         }
         if self.snapshots.list.len() >= SNAPSHOTS_MAX { Err(MANY) } else { Ok(()) }
@@ -243,9 +306,15 @@ impl Namespace {
         self.want_all_leases();
     }
 
-    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `rule`: of the schedule, else 0.
-    pub(crate) fn take_snapshot(&mut self, name: Vec<u8>, rule: u8) -> Result<std::result::Result<u64, Waits>> {
-        self.check_snapshot_name(&name)?;
+    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `directory`: 0 for the volume. `rule`: of the
+    /// schedule, else 0.
+    pub(crate) fn take_snapshot(
+        &mut self,
+        directory: u64,
+        name: Vec<u8>,
+        rule: u8,
+    ) -> Result<std::result::Result<u64, Waits>> {
+        self.check_snapshot_name(directory, &name)?;
         if let Some(waits) = self.waits() {
             self.be_quiet();
             return Ok(Err(waits));
@@ -256,7 +325,7 @@ impl Namespace {
         let (pending, cut, deleting) = (false, 0, false);
         self.put_snapshot(
             number,
-            SnapshotRecord { slot, created_ns: now, inode_next, deleting, rule, pending, cut, name },
+            SnapshotRecord { slot, created_ns: now, inode_next, deleting, rule, pending, cut, directory, name },
         );
         self.change_snapshots(|state| {
             (state.last, state.last_slot, state.changed_ns) = (number, slot, now.max(state.changed_ns + 1));
@@ -268,7 +337,7 @@ impl Namespace {
     pub(crate) fn delete_snapshot(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::DeleteSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
-        let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
+        let number = self.snapshots.find(request.name, request.number).ok_or(NO_SUCH)?;
         self.begin_deletion(number);
         Ok(())
     }
@@ -288,11 +357,13 @@ impl Namespace {
         let request = request::RenameSnapshot::decode(bytes)?;
         self.check_snapshots(context)?;
         check_new_name(self, request.new_name)?;
-        let number = self.snapshots.find(request.name).ok_or(NO_SUCH)?;
-        match self.snapshots.find(request.new_name) {
-            Some(other) if other == number => return Ok(()),
-            Some(_) => return Err(NAME_TAKEN),
-            None => {}
+        let number = self.snapshots.find(request.name, request.number).ok_or(NO_SUCH)?;
+        let directory = self.snapshots.list[&number].directory;
+        if request.new_name == self.snapshots.list[&number].name {
+            return Ok(());
+        }
+        if self.snapshots.namesake(directory, request.new_name).is_some() {
+            return Err(NAME_TAKEN);
         }
         // Whoever names it wants to keep it.
         let name = request.new_name.to_vec();
@@ -312,14 +383,19 @@ impl Namespace {
                 put_number(out, 4, u64::from(info.deleting));
                 put_number(out, 5, info.kept_blocks);
                 put_number(out, 11, u64::from(info.rule));
+                put_number(out, 12, info.directory);
             });
         }
-        for rule in &self.snapshots.schedule {
-            put_message(out, 11, |out| {
-                put_number(out, 1, rule.period as u64);
-                put_number(out, 2, u64::from(rule.keep));
-            });
+        for (directory, rules) in &self.snapshots.schedules {
+            match directory {
+                0 => put_rules(out, 11, rules),
+                _ => put_message(out, 13, |out| {
+                    put_number(out, 1, *directory);
+                    put_rules(out, 2, rules);
+                }),
+            }
         }
+        put_number(out, 12, u64::from(self.level >= DIRECTORY_LEVEL));
     }
 
     pub(crate) fn check_snapshots(&self, context: &Context<'_>) -> Result<()> {
@@ -490,7 +566,7 @@ impl Namespace {
                 snapshots.leases.insert(inode);
             }
         }
-        snapshots.schedule = self.load_schedule()?;
+        snapshots.schedules = self.load_schedules()?;
         self.snapshots = snapshots;
         self.save_newest();
         Ok(())
@@ -504,6 +580,23 @@ impl Namespace {
 
 /// For the server around it.
 impl Namespace {
+    /// Feature level that a request needs. Members of before would take one about a directory for one about the volume.
+    pub fn needed_level(opcode: Opcode, message: &[u8]) -> u32 {
+        let of_directory = match opcode {
+            Opcode::CreateSnapshot => request::CreateSnapshot::decode(message).map(|request| request.directory),
+            Opcode::SetSnapshotSchedule => {
+                request::SetSnapshotSchedule::decode(message).map(|request| request.directory)
+            }
+            Opcode::DeleteSnapshot => request::DeleteSnapshot::decode(message).map(|request| request.number),
+            Opcode::RenameSnapshot => request::RenameSnapshot::decode(message).map(|request| request.number),
+            _ => Ok(0),
+        };
+        match of_directory {
+            Ok(0) | Err(_) => opcode.feature_level(),
+            Ok(_) => DIRECTORY_LEVEL.into(),
+        }
+    }
+
     /// Whether there is a snapshot, be it one that is being deleted.
     pub fn has_snapshots(&self) -> bool {
         !self.snapshots.is_empty()
@@ -518,6 +611,7 @@ impl Namespace {
             deleting: record.deleting,
             pending: record.pending,
             rule: record.rule,
+            directory: record.directory,
             kept_blocks: self.snapshots.kept.get(number).copied().unwrap_or(0),
         };
         self.snapshots.list.iter().map(info).collect()

@@ -86,8 +86,12 @@ impl Namespace {
     }
 
     /// What is stored of an inode, as it is seen at the snapshot.
-    pub(crate) fn as_seen(&self, mut inode: Inode) -> Inode {
+    pub(crate) fn as_seen(&self, id: u64, mut inode: Inode) -> Inode {
         inode.parent |= if inode.parent == 0 { 0 } else { self.outward };
+        if id & INNER == self.tree.root_of_snapshot() {
+            // Nothing is above a directory that was taken alone.
+            inode.parent = id;
+        }
         if let Some(volatile) = inode.volatile.take() {
             inode.size = inode.size.min(volatile.from);
         }
@@ -114,7 +118,7 @@ impl Namespace {
             nlink: 2,
             uid: directory.uid,
             gid: directory.gid,
-            size: self.snapshots.count(),
+            size: self.snapshots.count(id),
             layout: directory.layout,
             parent: id,
             generation: self.snapshots.state.changed_ns.max(1),
@@ -132,21 +136,35 @@ impl Namespace {
 
     /// One step of a path from a directory's list of snapshots.
     fn listing_step(&self, id: u64, name: &[u8], who: &Who<'_>) -> Result<(u64, Inode)> {
-        let (of, listing) = self.listed(id, who)?;
+        let (of, listing) = match self.listed(id, who) {
+            Err(OpError::STALE) if self.is_own(id & INNER) => {
+                return self.step_of_gone(id & INNER, name, who).ok_or(OpError::STALE);
+            }
+            listed => listed?,
+        };
         match name {
             b"." => Ok((id, listing)),
             b".." => Ok((of, self.directory(of)?)),
             _ => {
-                let at = match self.snapshots.at(name) {
+                let at = match self.snapshots.at(of, name) {
                     Some(at) => at,
                     // The partition of the root knows whether it is there, and says it in a moment.
-                    None if !self.is_home() && self.snapshots.may_be(name) => return Err(OpError::LOCKED),
+                    None if !self.is_home() && self.snapshots.may_be(of, name) => return Err(OpError::LOCKED),
                     None => return Err(OpError::NOT_FOUND),
                 };
                 let then = self.view(at).directory(of | at.outward).map_err(waits_or(OpError::NOT_FOUND))?;
                 Ok((of | at.outward, then))
             }
         }
+    }
+
+    /// A directory that is not there any more keeps its own snapshots, for those who know their names.
+    fn step_of_gone(&self, of: u64, name: &[u8], who: &Who<'_>) -> Option<(u64, Inode)> {
+        let at = self.snapshots.at(of, name).filter(|at| at.directory == of)?;
+        let view = self.view(at);
+        let then = view.directory(of | at.outward).ok()?;
+        view.check_search(of | at.outward, &then, who).ok()?;
+        Some((of | at.outward, then))
     }
 
     /// One step of a path, from wherever it is.
@@ -241,7 +259,7 @@ impl Namespace {
         let (of, _) = self.listed(id, who)?;
         let count_max = if request.count_max == 0 { PAGE_ENTRIES_MAX } else { request.count_max };
         let mut count = 0;
-        for (name, at) in self.snapshots.by_name() {
+        for (name, at) in self.snapshots.by_name(of) {
             let id = of | at.outward;
             let value = at.get(&self.tree, key::attributes(id).as_bytes());
             let Some(inode) = value.and_then(Inode::decode).filter(|inode| inode.is_dir() && inode.nlink > 0) else {

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use cairn_meta_core::LEND_LEVEL;
+use cairn_meta_core::{LEND_LEVEL, Namespace};
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -91,7 +91,7 @@ async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireE
     take_bound(partition, &told).await?;
     // Of snapshots it has nothing, as long as it has made no inode.
     if let Some(snapshots) = &told.snapshots {
-        let level = Opcode::FollowSnapshots.feature_level();
+        let level = Namespace::level_to_follow(snapshots);
         if state.namespace.read().feature_level() < level {
             partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
         }

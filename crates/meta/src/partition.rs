@@ -381,7 +381,11 @@ impl Partition {
 
     /// Why a request is not let into the log although it is one of this build: members would not understand it.
     pub(crate) fn not_understood(&self, opcode: Opcode) -> Option<WireError> {
-        let needed = opcode.feature_level();
+        self.lacks_level(opcode.name(), opcode.feature_level())
+    }
+
+    /// The same of something that needs a feature level: no member may be asked to apply what it would take for something else.
+    pub(crate) fn lacks_level(&self, what: &str, needed: u32) -> Option<WireError> {
         if needed == 0 || needed <= self.state.namespace.read().feature_level() {
             return None;
         }
@@ -391,7 +395,7 @@ impl Partition {
             true => ErrorCode::Overloaded,
             false => ErrorCode::UnknownOperation,
         };
-        Some(WireError::new(code, understanding.refusal(opcode.name(), needed)))
+        Some(WireError::new(code, understanding.refusal(what, needed)))
     }
 
     /// For a manager that has forgotten them.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cairn_meta_core::SCHEDULE_LEVEL;
+use cairn_meta_core::{DueSnapshot, Namespace, SCHEDULE_LEVEL};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::RunSchedule;
@@ -38,8 +38,8 @@ pub(crate) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings:
             }
             if namespace.is_one_of_several() { namespace.due_snapshots(reached.0) } else { Vec::new() }
         };
-        let taken = take_with_others(partition, peers, due, reached.0).await;
-        let run = partition.propose_own(Opcode::RunSchedule, &RunSchedule { up_to_ns: reached.0 }).await;
+        let (taken, gone) = take_with_others(partition, peers, due, reached.0).await;
+        let run = partition.propose_own(Opcode::RunSchedule, &RunSchedule { up_to_ns: reached.0, gone }).await;
         match taken.and(run) {
             Ok(()) => said = false,
             Err(error) => {
@@ -55,17 +55,20 @@ pub(crate) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings:
     }
 }
 
-/// What is wrong with one rule does not keep the others from running.
+/// What is wrong with one rule does not keep the others from running. Also answers directories that are not there any more.
 async fn take_with_others(
     partition: &Arc<Partition>,
     peers: &Arc<Peers>,
-    due: Vec<(u8, Vec<u8>)>,
+    due: Vec<DueSnapshot>,
     up_to_ns: u64,
-) -> Result<(), WireError> {
-    let mut outcome = Ok(());
-    for (rule, name) in due {
-        let wanted = Wanted { name, rule, up_to_ns, request: Vec::new() };
-        outcome = outcome.and(take_scheduled(partition, peers, wanted).await);
+) -> (Result<(), WireError>, Vec<u64>) {
+    let (mut outcome, mut gone) = (Ok(()), Vec::new());
+    for DueSnapshot { directory, rule, name } in due {
+        let wanted = Wanted { directory, name, rule, up_to_ns, request: Vec::new() };
+        match take_scheduled(partition, peers, wanted).await {
+            Err(error) if Namespace::lacks_directory(&error) => gone.push(directory),
+            taken => outcome = outcome.and(taken),
+        }
     }
-    outcome
+    (outcome, gone)
 }

@@ -190,7 +190,8 @@ impl MetaServer {
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
         }
-        if let Some(error) = partition.not_understood(opcode) {
+        let needed = Namespace::needed_level(opcode, request.message);
+        if let Some(error) = partition.lacks_level(opcode.name(), needed) {
             return self.refuse(reply, error);
         }
         if let Err(text) = self.admit_session(partition, opcode, head, request.peer.addr.ip()) {

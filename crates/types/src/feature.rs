@@ -23,12 +23,13 @@
 //! | 14 | partitions: the list of open appends, several of a file at a time (`OpenAppendRequest.lane`) |
 //! | 15 | manager: groups of which every disk is given up go on empty (`ForcePg.fresh`) |
 //! | 16 | partitions: snapshots of volumes with several partitions (`QuietSnapshots`, `CutSnapshot`, `EndCut`, `FollowSnapshots`, `TxEffects.after_snapshot`, and what they leave in the namespace) |
+//! | 18 | partitions: snapshots and schedules of directories (`CreateSnapshotRequest.directory`, and what they leave in the namespace) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 16;
+pub const FEATURE_LEVEL: u32 = 18;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

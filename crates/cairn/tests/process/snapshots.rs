@@ -2,6 +2,7 @@
 //! back whole when they are deleted.
 mod clones;
 mod diff;
+mod directories;
 mod sqlite;
 
 use crate::disks::chunk_use;

@@ -10,6 +10,7 @@ use crate::report::Report;
 use crate::transfer::clone_tree::CloneTree;
 use crate::transfer::hidden::Hidden;
 use cairn_client::{RemotePath, Volume};
+use cairn_wire::meta::Snapshot;
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -76,12 +77,19 @@ pub async fn build(
     if new && there.is_some() {
         return Err(CliError::refused(Exit::Exists, format!("{to}: it is there already; choose another name")));
     }
+    let taken = match &source.snapshot {
+        Some(taken) => Some(taken.clone()),
+        None => taken(volume, &source.found.at).await?,
+    };
     let hidden = Arc::new(Hidden::make(context, volume, to.clone()).await?);
     let tree = Arc::new(CloneTree::new(hidden.clone(), source.found.at.clone(), report).await?);
     let built = tree.clone().build(source.found.attributes).await;
     let (files, bytes) = (tree.copied.0.load(Ordering::Relaxed), tree.copied.1.load(Ordering::Relaxed));
     // What a walk finds missing in a snapshot that is gone, it takes for removed.
-    let gone = gone_snapshot(volume, &source.found.at).await;
+    let gone = match &taken {
+        Some(taken) => gone_snapshot(volume, &source.found.at, taken).await,
+        None => None,
+    };
     if let Some(error) = gone.or(built.err()) {
         hidden.remove(context).await;
         return Err(error);
@@ -97,27 +105,43 @@ pub async fn build(
     Ok(hidden)
 }
 
-/// Why nothing more of the source can be read, if it is in a snapshot that is not there any more.
-async fn gone_snapshot(volume: &Volume, at: &RemotePath) -> Option<CliError> {
-    let name = snapshot_of(&at.path)?;
-    let there = volume.snapshots().await;
-    if there.map_or(true, |all| all.iter().any(|one| !one.deleting && one.name == name)) {
-        return None;
+/// The snapshot that a path leads into.
+async fn taken(volume: &Volume, at: &RemotePath) -> Result<Option<Snapshot>> {
+    let Some((directory, name)) = snapshot_of(&at.path) else { return Ok(None) };
+    let there = volume.snapshots().await.map_err(|error| error.named_for(at))?;
+    let directory = volume.stat(directory, true).await.map_err(|error| error.named_for(at))?.inode;
+    let is_it =
+        |one: &Snapshot| !one.deleting && one.name == name && (one.directory == 0 || one.directory == directory);
+    match there.into_iter().find(is_it) {
+        None => Err(gone(at, name)),
+        found => Ok(found),
     }
+}
+
+/// Why nothing more of the source can be read, if its snapshot is not there any more.
+async fn gone_snapshot(volume: &Volume, at: &RemotePath, taken: &Snapshot) -> Option<CliError> {
+    let there = volume.snapshots().await;
+    let is_there = there.map_or(true, |all| all.iter().any(|one| !one.deleting && one.number == taken.number));
+    (!is_there).then(|| gone(at, &taken.name))
+}
+
+fn gone(at: &RemotePath, name: &[u8]) -> CliError {
     let name = String::from_utf8_lossy(name);
     let text = format!(
         "{at}: the snapshot {name:?} was deleted (or renamed) while it was cloned, and nothing is left of the clone; \
          take another one (cairn fs snapshot ls {}:/ shows which there are), or clone what is there now",
         at.volume
     );
-    Some(CliError::refused(Exit::NotFound, text))
+    CliError::refused(Exit::NotFound, text)
 }
 
-/// The name behind `.snapshots` in a path.
-fn snapshot_of(path: &[u8]) -> Option<&[u8]> {
-    let mut parts = path.split(|byte| *byte == b'/');
-    parts.find(|part| *part == b".snapshots")?;
-    parts.next().filter(|name| !name.is_empty())
+/// The directory whose `.snapshots` a path goes through, and the name behind it.
+fn snapshot_of(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    const LIST: &[u8] = b"/.snapshots/";
+    let cut = path.windows(LIST.len()).position(|part| part == LIST)?;
+    let name = path[cut + LIST.len()..].split(|byte| *byte == b'/').next()?;
+    let directory = if cut == 0 { b"/" } else { &path[..cut] };
+    (!name.is_empty()).then_some((directory, name))
 }
 
 #[cfg(test)]
@@ -127,8 +151,8 @@ mod tests {
     /// A deleted snapshot would not be named.
     #[test]
     fn a_snapshot_is_found_in_a_path() {
-        assert_eq!(snapshot_of(b"/a/.snapshots/monday/b"), Some(&b"monday"[..]));
-        assert_eq!(snapshot_of(b"/.snapshots/x"), Some(&b"x"[..]));
+        assert_eq!(snapshot_of(b"/a/.snapshots/monday/b"), Some((&b"/a"[..], &b"monday"[..])));
+        assert_eq!(snapshot_of(b"/.snapshots/x"), Some((&b"/"[..], &b"x"[..])));
         assert!(snapshot_of(b"/a/b").is_none() && snapshot_of(b"/a/.snapshots").is_none());
     }
 }

@@ -6,7 +6,7 @@ use crate::output::put_name;
 use crate::remote::{Found, NamedFor, find};
 use crate::table::{Align, Table};
 use cairn_client::{RemotePath, Volume};
-use cairn_types::InodeId;
+use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::meta::Quota;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -213,8 +213,8 @@ pub(super) async fn paths_of(
         for inode in std::mem::take(&mut open) {
             match volume.parent_inode(inode).await {
                 Ok(parent) => wanted.entry(parent).or_default().insert(inode),
-                // Removed meanwhile.
-                Err(error) if error.is_not_found() => continue,
+                // Removed: meanwhile, or only its snapshots are left.
+                Err(error) if error.is_not_found() || error.code() == Some(ErrorCode::Stale) => continue,
                 Err(error) => return Err(error),
             };
         }

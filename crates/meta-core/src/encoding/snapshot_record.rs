@@ -17,6 +17,14 @@
 //! | 1 | varints | slot, when it was taken, the inode that was the next to be made, the rule (0: none), index of the log entry that cut it |
 //! | | rest | name |
 //!
+//! One of a directory (feature level 18):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | 0x17; 0x18 while it is being deleted; 0x19 while it is not known whether all partitions have it |
+//! | 1 | varints | slot, when it was taken, the inode that was the next to be made, the rule (0: none), index of the log entry that cut it (0: the volume has one partition), inode of the directory |
+//! | | rest | name |
+//!
 //! All of them:
 //!
 //! | offset | bytes | field |
@@ -36,6 +44,9 @@ const SCHEDULED_DELETING: u8 = 0x13;
 const OF_SEVERAL: u8 = 0x14;
 const OF_SEVERAL_DELETING: u8 = 0x15;
 const OF_SEVERAL_PENDING: u8 = 0x16;
+const OF_DIRECTORY: u8 = 0x17;
+const OF_DIRECTORY_DELETING: u8 = 0x18;
+const OF_DIRECTORY_PENDING: u8 = 0x19;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +61,8 @@ pub struct SnapshotRecord {
     pub pending: bool,
     /// Index of the log entry that cut it, in a volume of several partitions; else 0.
     pub cut: u64,
+    /// Inode of the directory in which it is shown; 0: in all.
+    pub directory: u64,
     pub name: Vec<u8>,
 }
 
@@ -57,6 +70,9 @@ impl SnapshotRecord {
     /// Appends the value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(match (self.cut, self.rule, self.deleting) {
+            (_, _, true) if self.directory != 0 => OF_DIRECTORY_DELETING,
+            _ if self.directory != 0 && self.pending => OF_DIRECTORY_PENDING,
+            _ if self.directory != 0 => OF_DIRECTORY,
             (0, 0, false) => TAG,
             (0, 0, true) => DELETING,
             (0, _, false) => SCHEDULED,
@@ -68,11 +84,14 @@ impl SnapshotRecord {
         put_varint(out, u64::from(self.slot));
         put_varint(out, self.created_ns);
         put_varint(out, self.inode_next);
-        if self.rule != 0 || self.cut != 0 {
+        if self.rule != 0 || self.cut != 0 || self.directory != 0 {
             put_varint(out, u64::from(self.rule));
         }
-        if self.cut != 0 {
+        if self.cut != 0 || self.directory != 0 {
             put_varint(out, self.cut);
+        }
+        if self.directory != 0 {
+            put_varint(out, self.directory);
         }
         out.extend_from_slice(&self.name);
     }
@@ -84,21 +103,30 @@ impl SnapshotRecord {
         let slot = u16::try_from(cursor.varint()?).ok().filter(|slot| (1..=SLOT_MAX).contains(slot))?;
         let (created_ns, inode_next) = (cursor.varint()?, cursor.varint()?);
         let of_several = matches!(tag, OF_SEVERAL | OF_SEVERAL_DELETING | OF_SEVERAL_PENDING);
+        let of_directory = matches!(tag, OF_DIRECTORY | OF_DIRECTORY_DELETING | OF_DIRECTORY_PENDING);
         let rule = match tag {
             TAG | DELETING => 0,
             SCHEDULED | SCHEDULED_DELETING => Period::from_code(cursor.varint()?)? as u8,
-            _ if of_several => match cursor.varint()? {
+            _ if of_several || of_directory => match cursor.varint()? {
                 0 => 0,
                 code => Period::from_code(code)? as u8,
             },
             _ => return None,
         };
-        let cut = if of_several { cursor.varint().filter(|cut| *cut != 0)? } else { 0 };
+        let cut = match (of_several, of_directory) {
+            (true, _) => cursor.varint().filter(|cut| *cut != 0)?,
+            (_, true) => cursor.varint()?,
+            _ => 0,
+        };
+        let directory = if of_directory { cursor.varint().filter(|directory| *directory != 0)? } else { 0 };
         let name = cursor.rest().to_vec();
         check_entry_name(&name).ok()?;
-        let deleting = matches!(tag, DELETING | SCHEDULED_DELETING | OF_SEVERAL_DELETING);
-        let pending = tag == OF_SEVERAL_PENDING;
-        Some(SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut, name })
+        let deleting = matches!(tag, DELETING | SCHEDULED_DELETING | OF_SEVERAL_DELETING | OF_DIRECTORY_DELETING);
+        let pending = matches!(tag, OF_SEVERAL_PENDING | OF_DIRECTORY_PENDING);
+        // Only what was cut with other partitions is not known to be complete.
+        let is_known = !pending || cut != 0;
+        let record = SnapshotRecord { slot, created_ns, inode_next, deleting, rule, pending, cut, directory, name };
+        is_known.then_some(record)
     }
 }
 

@@ -143,6 +143,7 @@ fn golden_bytes() {
         rule: 0,
         pending: false,
         cut: 0,
+        directory: 0,
         name: b"mon".to_vec(),
     };
     snapshot.encode(&mut value);
@@ -155,6 +156,19 @@ fn golden_bytes() {
         assert_eq!(value, [tag, 0xac, 0x02, 1, 9, 0, 0x82, 0x01, b'm', b'o', b'n']);
         assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
     }
+    for (tag, deleting, pending, cut) in
+        [(0x17, false, false, 0), (0x17, false, false, 130), (0x18, true, false, 130), (0x19, false, true, 130)]
+    {
+        let snapshot = SnapshotRecord { deleting, pending, cut, rule: 2, directory: 300, ..snapshot.clone() };
+        value.clear();
+        snapshot.encode(&mut value);
+        let of_cut = if cut == 0 { &[0][..] } else { &[0x82, 0x01] };
+        let rest = [0xac, 0x02, b'm', b'o', b'n'];
+        assert_eq!(value, [&[tag, 0xac, 0x02, 1, 9, 2], of_cut, &rest].concat());
+        assert_eq!(SnapshotRecord::decode(&value), Some(snapshot));
+    }
+    assert_eq!(SnapshotRecord::decode(&[0x17, 1, 1, 9, 0, 0, 0, b'm']), None, "of a directory");
+    assert_eq!(SnapshotRecord::decode(&[0x19, 1, 1, 9, 0, 0, 5, b'm']), None, "nobody else cuts with it");
     assert_eq!(SnapshotRecord::decode(&[0x14, 1, 1, 9, 0, 0, b'm']), None, "an entry of the log has cut it");
     assert_eq!(SnapshotRecord::decode(&[0x10, 0, 1, 9, b'm']), None, "slots begin with 1");
     assert_eq!(SnapshotRecord::decode(&[0x10, 1, 1, 9]), None, "each has a name");

@@ -230,9 +230,9 @@ requests! {
     GetAppend { inode: u64 = 2, number: u64 = 3, lane: u32 = 4 }
     OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6, lane: u32 = 7 }
     PublishAppend { inode: u64 = 2, number: u64 = 3, to: u64 = 4 }
-    CreateSnapshot<'a> { name: bytes = 2 }
-    DeleteSnapshot<'a> { name: bytes = 2 }
-    RenameSnapshot<'a> { name: bytes = 2, new_name: bytes = 3 }
+    CreateSnapshot<'a> { name: bytes = 2, directory: u64 = 13 }
+    DeleteSnapshot<'a> { name: bytes = 2, number: u64 = 13 }
+    RenameSnapshot<'a> { name: bytes = 2, new_name: bytes = 3, number: u64 = 13 }
     ListChanged<'a> { older: u64 = 2, newer: u64 = 3, after: bytes = 4, count_max: u32 = 5 }
     DurableFile { inode: u64 = 1, to: u64 = 2 }
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
@@ -241,9 +241,9 @@ requests! {
     ReclaimEntry<'a> { directory: u64 = 1, name: bytes = 2 }
     AddShard { directory: u64 = 1, index: u32 = 2, count: u32 = 3, partition: u32 = 4 }
     ExpireTrash { up_to_ns: u64 = 1 }
-    SetSnapshotSchedule<'a> { rules: messages = 2 }
+    SetSnapshotSchedule<'a> { rules: messages = 2, directory: u64 = 13 }
     SnapshotRule { period: u32 = 1, keep: u32 = 2 }
-    RunSchedule { up_to_ns: u64 = 1 }
+    RunSchedule<'a> { up_to_ns: u64 = 1, gone: numbers = 11 }
     SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }
     FreeDone<'a> { free_ids: numbers = 1 }

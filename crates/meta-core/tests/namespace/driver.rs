@@ -337,29 +337,43 @@ impl Driver {
         self.done(Opcode::SetDeferral, &SetDeferral { on }).expect("an internal entry");
     }
     pub fn set_schedule(&mut self, rules: &[SnapshotRule]) -> Answer<()> {
+        self.set_schedule_of(0, rules)
+    }
+    pub fn set_schedule_of(&mut self, directory: u64, rules: &[SnapshotRule]) -> Answer<()> {
         let header = self.next();
-        self.done(Opcode::SetSnapshotSchedule, &SetSnapshotScheduleRequest { header, rules: rules.to_vec() })
+        let rules = rules.to_vec();
+        self.done(Opcode::SetSnapshotSchedule, &SetSnapshotScheduleRequest { header, rules, directory })
     }
 
     pub fn run_schedule(&mut self, up_to_ns: u64) -> Answer<()> {
-        self.done(Opcode::RunSchedule, &RunSchedule { up_to_ns })
+        self.done(Opcode::RunSchedule, &RunSchedule { up_to_ns, ..RunSchedule::default() })
     }
 
     pub fn set_feature_level(&mut self, level: u32) {
         self.done(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).expect("an internal entry");
     }
     pub fn create_snapshot(&mut self, name: &str) -> Answer<CreateSnapshotResponse> {
+        self.create_snapshot_of(0, name)
+    }
+    pub fn create_snapshot_of(&mut self, directory: u64, name: &str) -> Answer<CreateSnapshotResponse> {
         let header = self.next();
-        self.mutate(Opcode::CreateSnapshot, &CreateSnapshotRequest { header, name: name.into() })
+        self.mutate(Opcode::CreateSnapshot, &CreateSnapshotRequest { header, name: name.into(), directory })
     }
     pub fn delete_snapshot(&mut self, name: &str) -> Answer<()> {
+        self.delete_snapshot_of(0, name)
+    }
+    /// Of any, by its number.
+    pub fn delete_snapshot_of(&mut self, number: u64, name: &str) -> Answer<()> {
         let header = self.next();
-        self.done(Opcode::DeleteSnapshot, &DeleteSnapshotRequest { header, name: name.into() })
+        self.done(Opcode::DeleteSnapshot, &DeleteSnapshotRequest { header, name: name.into(), number })
     }
     pub fn rename_snapshot(&mut self, name: &str, new_name: &str) -> Answer<()> {
+        self.rename_snapshot_of(0, name, new_name)
+    }
+    pub fn rename_snapshot_of(&mut self, number: u64, name: &str, new_name: &str) -> Answer<()> {
         let header = self.next();
         let (name, new_name) = (name.into(), new_name.into());
-        self.done(Opcode::RenameSnapshot, &RenameSnapshotRequest { header, name, new_name })
+        self.done(Opcode::RenameSnapshot, &RenameSnapshotRequest { header, name, new_name, number })
     }
     pub fn skip_inodes(&mut self) {
         self.done(Opcode::SkipInodes, &SkipInodes {}).expect("an internal entry");

@@ -19,6 +19,7 @@ mod ranges;
 mod renames;
 mod sessions;
 mod snapshots;
+mod snapshots_of_directories;
 mod staged;
 mod translate;
 mod trash;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cairn_meta_core::{Namespace, SEVERAL_LEVEL};
+use cairn_meta_core::{DIRECTORY_LEVEL, Namespace, SEVERAL_LEVEL};
 use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
@@ -57,6 +57,8 @@ pub(super) struct Cuts {
 
 /// A snapshot that is wanted.
 pub(crate) struct Wanted {
+    /// Inode; 0: of the volume.
+    pub(crate) directory: u64,
     pub(crate) name: Vec<u8>,
     /// Of the schedule; else 0.
     pub(crate) rule: u8,
@@ -72,6 +74,8 @@ enum Cut {
     Waits(u64, u64),
     /// It is void; why, for people.
     Void(String),
+    /// Another attempt would come to the same.
+    Refused(WireError),
 }
 
 fn void(from: PartitionId, error: &WireError) -> Cut {
@@ -89,7 +93,8 @@ pub(super) async fn create(driver: &Driver<'_>, data: Bytes) -> Result<Bytes, Wi
     let (_, message) = split(&data).expect("it was looked at before it came here");
     let request = CreateSnapshotRequest::decode(message);
     let request = request.map_err(|_| WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"))?;
-    let wanted = Wanted { name: request.name, rule: 0, up_to_ns: 0, request: message.to_vec() };
+    let directory = partition.state.namespace.read().snapshot_directory(request.directory);
+    let wanted = Wanted { directory, name: request.name, rule: 0, up_to_ns: 0, request: message.to_vec() };
     match take(partition, driver.peers, &wanted, driver.received).await? {
         Cut::Complete(answer) => Ok(answer),
         Cut::Waits(leases, lapsed_ms) => {
@@ -99,6 +104,7 @@ pub(super) async fn create(driver: &Driver<'_>, data: Bytes) -> Result<Bytes, Wi
         Cut::Void(why) => {
             Err(WireError::new(ErrorCode::LeaseHeld, format!("the snapshot was not taken yet: {why}; repeat")))
         }
+        Cut::Refused(error) => Err(error),
     }
 }
 
@@ -112,6 +118,7 @@ pub(crate) async fn take_scheduled(
         // Whoever overwrites in place was told to stop; it is asked again.
         Cut::Complete(_) | Cut::Waits(..) => Ok(()),
         Cut::Void(why) => Err(WireError::new(ErrorCode::LeaseHeld, why)),
+        Cut::Refused(error) => Err(error),
     }
 }
 
@@ -135,6 +142,7 @@ async fn take(
             Cut::Void(why) if since.elapsed() + hold < PATIENCE => {
                 tracing::debug!(partition = %partition.state.id, %why, "a snapshot is void and is taken again");
             }
+            Cut::Refused(error) => return Err(error),
             cut => return Ok(cut),
         }
         hold = (hold * 2).min(HOLD_MAX);
@@ -181,6 +189,7 @@ impl<'a> Attempt<'a> {
             term: self.term,
             name: wanted.name.clone(),
             rule: wanted.rule.into(),
+            directory: wanted.directory,
             above,
             ..CutSnapshot::default()
         };
@@ -270,8 +279,8 @@ impl<'a> Attempt<'a> {
     ) -> Option<Cut> {
         let request = |to, term| {
             let (number, slot, created_ns) = (first.number, first.slot, first.created_ns);
-            let name = wanted.name.clone();
-            let cut = CutSnapshot { term, number, slot, created_ns, name, ..CutSnapshot::default() };
+            let (name, directory) = (wanted.name.clone(), wanted.directory);
+            let cut = CutSnapshot { term, number, slot, created_ns, name, directory, ..CutSnapshot::default() };
             MakeCutRequest { header: Some(header(self.partition, to)), attempt: Some(self.id), cut: Some(cut) }
         };
         let asked = held.into_iter().map(|(to, held)| (to, request(to, held.term))).collect();
@@ -279,6 +288,9 @@ impl<'a> Attempt<'a> {
         answers.into_iter().find_map(|(from, answer)| match answer {
             Ok(cut) if cut.number == first.number => None,
             Ok(cut) => Some(Cut::Waits(cut.leases, cut.lapsed_ms)),
+            Err(error) if error.code == ErrorCode::UnknownOperation || Namespace::lacks_directory(&error) => {
+                Some(Cut::Refused(error))
+            }
             Err(error) => Some(void(from, &error)),
         })
     }
@@ -434,6 +446,10 @@ pub(super) async fn make(partition: Arc<Partition>, request: MakeCutRequest, rep
     let (Some(attempt), Some(cut)) = (request.attempt, request.cut) else {
         return reply.err(WireError::new(ErrorCode::BadRequest, "a request to cut nothing"));
     };
+    let level = if cut.directory == 0 { SEVERAL_LEVEL } else { DIRECTORY_LEVEL };
+    if let Some(error) = partition.lacks_level("the snapshot", level.into()) {
+        return reply.err(error);
+    }
     match partition.cut(attempt, cut).await {
         Ok(answer) => reply.ok(&answer, ()),
         Err(error) => reply.err(error),
@@ -443,6 +459,9 @@ pub(super) async fn make(partition: Arc<Partition>, request: MakeCutRequest, rep
 /// Follows what the partition of the root says of snapshots.
 pub(super) async fn follow(partition: Arc<Partition>, list: FollowSnapshots, reply: Reply) {
     let state = &partition.state;
+    if let Some(error) = partition.lacks_level("what the volume's snapshots are", Namespace::level_to_follow(&list)) {
+        return reply.err(error);
+    }
     if list.version > state.namespace.read().snapshots_version()
         && let Err(error) = partition.propose_own(Opcode::FollowSnapshots, &list).await
     {

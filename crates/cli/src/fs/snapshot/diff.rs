@@ -1,7 +1,7 @@
 //! `cairn fs snapshot diff`: what a snapshot and a later one, or what is there now, do not have in common: names that came, went and moved,
 //! files with other contents, and other attributes.
 use super::tree_diff::{Change, Side, TreeDiff};
-use crate::at_snapshot::{below, check_inside};
+use crate::at_snapshot::{check_inside, locate, not_of};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -74,15 +74,18 @@ async fn side(volume: &Volume, at: &RemotePath, name: Option<&[u8]>) -> Result<S
         return Ok(Side { root, taken: u64::MAX, time_ns: u64::MAX });
     };
     let snapshots = volume.snapshots().await.map_err(|error| error.named_for(at))?;
-    let Some(snapshot) = snapshots.into_iter().find(|one| !one.deleting && one.name == name) else {
+    let known: Vec<_> = snapshots.into_iter().filter(|one| !one.deleting && one.name == name).collect();
+    if known.is_empty() {
         let name = String::from_utf8_lossy(name);
         let text = format!(
             "the volume {} has no snapshot {name:?}; cairn fs snapshot ls {}:/ shows which it has",
             at.volume, at.volume
         );
         return Err(CliError::refused(Exit::NotFound, text));
+    }
+    let Some((snapshot, then)) = locate(volume, at, &known).await? else {
+        return Err(not_of(at, name));
     };
-    let then = below(at, name);
     let root = volume.stat(&then.path, true).await.map_err(|error| error.named_for(&then))?;
     check_inside(&then, &root)?;
     Ok(Side { root, taken: snapshot.number, time_ns: snapshot.created_ns })

@@ -65,6 +65,12 @@ impl RestoreArgs {
         } else if !context.args.quiet {
             report.warn(&format!("what was at {to} is at {beside} now; remove it when it is not needed any more"));
         }
+        let own = source.snapshot.as_ref().map_or(0, |taken| taken.directory);
+        if there.is_some_and(|there| there.inode == own) && !context.args.quiet {
+            report.warn(&format!(
+                "the snapshots and the schedule of {to} stay with {beside}; the new directory has none of its own yet"
+            ));
+        }
         end(context, &report, "restored", started)
     }
 }

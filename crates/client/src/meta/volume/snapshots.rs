@@ -6,9 +6,9 @@ use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListChangedRequest, ListChangedResponse,
-    ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest, SetSnapshotScheduleRequest, Snapshot,
-    SnapshotRule,
+    Attributes, CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DirectorySchedule,
+    ListChangedRequest, ListChangedResponse, ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest,
+    SetSnapshotScheduleRequest, Snapshot, SnapshotRule,
 };
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Those who overwrite files in place stop within 10 s; of one that fell silent nothing comes after a minute.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Upper bits of a directory's list of snapshots, `.snapshots`.
+const LISTING: u64 = 0x7fff << InodeId::SNAPSHOT_BITS;
 
 /// Inodes that changed, by their own numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,13 +28,32 @@ pub struct ChangedBetween {
 }
 
 impl Volume {
-    /// Takes one and returns its number. Waits until nobody overwrites files in place: for some seconds, and up to a minute after a client
-    /// that did fell silent.
+    /// Takes one of the volume and returns its number. Waits until nobody overwrites files in place: for some seconds, and up to a minute after
+    /// a client that did fell silent.
     pub async fn create_snapshot(&self, name: &[u8]) -> Result<u64> {
+        self.take(0, name).await
+    }
+
+    /// The same of a directory, which alone shows it.
+    pub async fn create_snapshot_of(&self, directory: u64, name: &[u8]) -> Result<u64> {
+        self.check_directories(name).await?;
+        self.take(directory, name).await
+    }
+
+    /// Servers that do not know of them would take those of the volume.
+    async fn check_directories(&self, name: &[u8]) -> Result<()> {
+        if self.list_snapshots().await?.of_directories {
+            return Ok(());
+        }
+        let text = "snapshots of directories need feature level 18 of all meta nodes (`cairn admin status` shows it)";
+        Err(ClientError::remote(&shown(name), ErrorCode::NotSupported, text))
+    }
+
+    async fn take(&self, directory: u64, name: &[u8]) -> Result<u64> {
         let clock = &self.cluster().clock;
         let started = clock.now();
         loop {
-            let make = |header| CreateSnapshotRequest { header: Some(header), name: name.to_vec() };
+            let make = |header| CreateSnapshotRequest { header: Some(header), name: name.to_vec(), directory };
             let answer: CreateSnapshotResponse =
                 self.mutate(name, InodeId::ROOT.0, Opcode::CreateSnapshot, make).await?;
             if answer.number > 0 {
@@ -49,25 +70,47 @@ impl Volume {
         }
     }
 
-    /// What it holds is freed behind.
+    /// One of the volume. What it holds is freed behind.
     pub async fn delete_snapshot(&self, name: &[u8]) -> Result<()> {
-        let make = |header| DeleteSnapshotRequest { header: Some(header), name: name.to_vec() };
+        self.delete_any(0, name).await
+    }
+
+    /// The same of one that was listed.
+    pub async fn delete_listed(&self, snapshot: &Snapshot) -> Result<()> {
+        self.delete_any(number(snapshot), &snapshot.name).await
+    }
+
+    async fn delete_any(&self, number: u64, name: &[u8]) -> Result<()> {
+        let make = |header| DeleteSnapshotRequest { header: Some(header), name: name.to_vec(), number };
         self.mutate::<Empty, _>(name, InodeId::ROOT.0, Opcode::DeleteSnapshot, make).await.map(|_| ())
     }
 
-    pub async fn rename_snapshot(&self, name: &[u8], new_name: &[u8]) -> Result<()> {
-        let make =
-            |header| RenameSnapshotRequest { header: Some(header), name: name.to_vec(), new_name: new_name.to_vec() };
+    /// One that was listed.
+    pub async fn rename_snapshot(&self, snapshot: &Snapshot, new_name: &[u8]) -> Result<()> {
+        let (number, name) = (number(snapshot), &snapshot.name);
+        let new_name = new_name.to_vec();
+        let make = |header| {
+            let new_name = new_name.clone();
+            RenameSnapshotRequest { header: Some(header), name: name.clone(), new_name, number }
+        };
         self.mutate::<Empty, _>(name, InodeId::ROOT.0, Opcode::RenameSnapshot, make).await.map(|_| ())
     }
 
     /// All of them, oldest first, with those that are being deleted, as the partition of the root knows: what they hold is told of that alone.
     pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        Ok(self.list_snapshots().await?.snapshots)
+    }
+
+    async fn list_snapshots(&self) -> Result<ListSnapshotsResponse> {
         let request = |header| ListSnapshotsRequest { header: Some(header) };
         let what = format!("snapshots of volume {:?}", self.name());
-        let answer: ListSnapshotsResponse =
-            self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
-        Ok(answer.snapshots)
+        self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await
+    }
+
+    /// The directory of a snapshot as it was; also where the directory is not there any more.
+    pub async fn directory_of_snapshot(&self, snapshot: &Snapshot) -> Result<Attributes> {
+        let directory = if snapshot.directory == 0 { InodeId::ROOT.0 } else { snapshot.directory };
+        self.lookup(directory | LISTING, &snapshot.name, &snapshot.name).await
     }
 
     /// What changed between a snapshot and a later one (0: now): directories, with all above them, and whatever else was there and is. `None`: the
@@ -119,20 +162,26 @@ impl Volume {
         Ok(of_all(lists.collect::<Result<_>>()?))
     }
 
-    /// The rules by which snapshots are taken by themselves, by period; none without a schedule.
-    pub async fn snapshot_schedule(&self) -> Result<Vec<SnapshotRule>> {
-        let request = |header| ListSnapshotsRequest { header: Some(header) };
-        let what = format!("schedule of volume {:?}", self.name());
-        let answer: ListSnapshotsResponse =
-            self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
-        Ok(answer.schedule)
+    /// By which rules snapshots are taken by themselves: those of the volume (directory 0), and of each directory that has some.
+    pub async fn snapshot_schedules(&self) -> Result<Vec<DirectorySchedule>> {
+        let answer = self.list_snapshots().await?;
+        let of_volume = Some(DirectorySchedule { directory: 0, rules: answer.schedule });
+        Ok(of_volume.into_iter().filter(|all| !all.rules.is_empty()).chain(answer.schedules).collect())
     }
 
-    /// Replaces them.
-    pub async fn set_snapshot_schedule(&self, rules: Vec<SnapshotRule>) -> Result<()> {
-        let make = |header| SetSnapshotScheduleRequest { header: Some(header), rules };
+    /// Replaces them, of the volume (0) or a directory.
+    pub async fn set_snapshot_schedule(&self, directory: u64, rules: Vec<SnapshotRule>) -> Result<()> {
+        if directory != 0 {
+            self.check_directories(b"the schedule").await?;
+        }
+        let make = |header| SetSnapshotScheduleRequest { header: Some(header), rules, directory };
         self.mutate::<Empty, _>(b"the schedule", InodeId::ROOT.0, Opcode::SetSnapshotSchedule, make).await.map(|_| ())
     }
+}
+
+/// Those of the volume go by their names: all servers understand that.
+const fn number(snapshot: &Snapshot) -> u64 {
+    if snapshot.directory == 0 { 0 } else { snapshot.number }
 }
 
 /// The first partition's, with what all hold. What is gone there and not yet elsewhere is being deleted.

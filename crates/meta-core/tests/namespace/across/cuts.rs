@@ -24,7 +24,7 @@ fn cut(name: &str) -> CutSnapshot {
 }
 
 fn create(first: &Part, sequence: u64, name: &str) -> CreateSnapshotRequest {
-    CreateSnapshotRequest { header: first.header(5, sequence), name: name.into() }
+    CreateSnapshotRequest { header: first.header(5, sequence), name: name.into(), ..CreateSnapshotRequest::default() }
 }
 
 fn tell(first: &Part, second: &mut Part) -> FollowSnapshots {
@@ -65,7 +65,8 @@ fn a_partition_alone_takes_none() {
     assert!(refused.is_err_and(|error| cairn_meta_core::Namespace::needs_cut(&error)), "its leader asks the others");
     let refused = first.apply::<CreateSnapshotResponse>(Opcode::CreateSnapshot, &create(&first, 1, "x/y"));
     assert_eq!(code(refused), Some(E::InvalidArgument), "what may not be is refused for good");
-    let by_other = CreateSnapshotRequest { header: second.header(5, 1), name: b"a".to_vec() };
+    let by_other =
+        CreateSnapshotRequest { header: second.header(5, 1), name: b"a".to_vec(), ..CreateSnapshotRequest::default() };
     assert_eq!(
         code(second.apply::<CreateSnapshotResponse>(Opcode::CreateSnapshot, &by_other)),
         Some(E::UnknownPartition)
@@ -216,4 +217,41 @@ fn numbers_go_on_behind_those_of_all_partitions() {
     second.apply::<CutResponse>(Opcode::CutSnapshot, &small).expect("cut");
     let smaller = CutSnapshot { number: 3, slot: made.slot, ..cut("a") };
     assert_eq!(code(second.apply::<CutResponse>(Opcode::CutSnapshot, &smaller)), Some(E::BadRequest));
+}
+
+/// One of a directory of another partition would be shown by the root, be taken of what is gone, or be read as what it is not.
+#[test]
+fn a_directory_of_another_partition() {
+    let (mut first, mut second) = pair();
+    let of_directory = |name: &str| CutSnapshot { directory: FIRST_OF_SECOND + 7, ..cut(name) };
+    assert_eq!(code(first.apply::<CutResponse>(Opcode::CutSnapshot, &of_directory("a"))), Some(E::UnknownOperation));
+    for part in [&mut first, &mut second] {
+        part.apply::<Empty>(Opcode::SetFeatureLevel, &SetFeatureLevel { level: 18 }).expect("raised");
+    }
+    let made: CutResponse = first.apply(Opcode::CutSnapshot, &of_directory("a")).expect("it does not know better");
+    let (number, slot) = (made.number, made.slot);
+    let there = CutSnapshot { number, slot, ..of_directory("a") };
+    let refused = second.apply::<CutResponse>(Opcode::CutSnapshot, &there).expect_err("there is none");
+    assert!(cairn_meta_core::Namespace::lacks_directory(&refused), "{refused:?}");
+    first.apply::<Empty>(Opcode::EndCut, &EndCut { number, ..EndCut::default() }).expect("void");
+
+    // A partition that has made nothing yet hears of one, and whose it is.
+    let made: CutResponse = first.apply(Opcode::CutSnapshot, &of_directory("b")).expect("cut");
+    let request = CreateSnapshotRequest { directory: FIRST_OF_SECOND + 7, ..create(&first, 1, "b") }.encode_to_vec();
+    let other = EndCut {
+        number: made.number,
+        complete: true,
+        request: create(&first, 1, "b").encode_to_vec(),
+        ..EndCut::default()
+    };
+    assert_eq!(
+        code(first.apply::<CreateSnapshotResponse>(Opcode::EndCut, &other)),
+        Some(E::LeaseHeld),
+        "of the volume"
+    );
+    let end = EndCut { number: made.number, complete: true, request, ..EndCut::default() };
+    first.apply::<CreateSnapshotResponse>(Opcode::EndCut, &end).expect("complete");
+    tell(&first, &mut second);
+    assert_eq!(second.0.snapshots()[0].directory, FIRST_OF_SECOND + 7);
+    assert_eq!(look_up(&first, 1, "b"), Err(E::NotFound), "the root has none");
 }

@@ -46,7 +46,11 @@ impl Taken {
             0..=3 if self.models.len() < 5 => {
                 let name = format!("s{}", self.next);
                 self.next += 1;
-                let request = CreateSnapshotRequest { header: self.header(), name: name.clone().into() };
+                let request = CreateSnapshotRequest {
+                    header: self.header(),
+                    name: name.clone().into(),
+                    ..CreateSnapshotRequest::default()
+                };
                 let taken: Answer<CreateSnapshotResponse> = pair.driver.mutate(Opcode::CreateSnapshot, &request);
                 assert!(taken.unwrap().number > 0, "nobody overwrites anything in place");
                 self.models.insert(name, pair.model.clone());
@@ -54,7 +58,11 @@ impl Taken {
             }
             4 | 5 => {
                 let Some(name) = self.some_name(n[1]) else { return };
-                let request = DeleteSnapshotRequest { header: self.header(), name: name.clone().into() };
+                let request = DeleteSnapshotRequest {
+                    header: self.header(),
+                    name: name.clone().into(),
+                    ..DeleteSnapshotRequest::default()
+                };
                 pair.driver.mutate::<Empty>(Opcode::DeleteSnapshot, &request).unwrap();
                 self.models.remove(&name);
                 // Some wait until others have gone, too.
@@ -69,7 +77,8 @@ impl Taken {
                 self.next += 1;
                 let header = self.header();
                 let (old_name, new_name) = (name.clone().into(), new.clone().into());
-                let request = RenameSnapshotRequest { header, name: old_name, new_name };
+                let request =
+                    RenameSnapshotRequest { header, name: old_name, new_name, ..RenameSnapshotRequest::default() };
                 pair.driver.mutate::<Empty>(Opcode::RenameSnapshot, &request).unwrap();
                 let model = self.models.remove(&name).unwrap();
                 self.models.insert(new, model);
@@ -240,7 +249,11 @@ fn run_all(steps: &[Step]) -> BTreeMap<&'static str, u64> {
 
     let names: Vec<String> = taken.models.keys().cloned().collect();
     for name in names {
-        let request = DeleteSnapshotRequest { header: taken.header(), name: name.clone().into() };
+        let request = DeleteSnapshotRequest {
+            header: taken.header(),
+            name: name.clone().into(),
+            ..DeleteSnapshotRequest::default()
+        };
         pair.driver.mutate::<Empty>(Opcode::DeleteSnapshot, &request).unwrap();
         taken.models.remove(&name);
         pair.reclaim(name.len() as u32);

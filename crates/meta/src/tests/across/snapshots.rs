@@ -21,13 +21,17 @@ const INNER: u64 = (1 << 48) - 1;
 impl User {
     /// Takes one, however often that has to be tried.
     fn snapshot(&mut self, name: &str) -> u64 {
+        self.snapshot_of(0, name).expect("taken")
+    }
+
+    fn snapshot_of(&mut self, directory: u64, name: &str) -> Result<u64, ErrorCode> {
         let name = name.as_bytes().to_vec();
-        let make = |header| CreateSnapshotRequest { header, name: name.clone() };
+        let make = |header| CreateSnapshotRequest { header, name: name.clone(), directory };
         for _ in 0..100 {
             match self.mutate::<CreateSnapshotResponse, _>(1, Opcode::CreateSnapshot, make) {
-                Ok(answer) if answer.number > 0 => return answer.number,
+                Ok(answer) if answer.number > 0 => return Ok(answer.number),
                 Ok(_) | Err(ErrorCode::LeaseHeld | ErrorCode::Overloaded) => {}
-                Err(error) => panic!("{error:?}"),
+                Err(error) => return Err(error),
             }
         }
         panic!("no snapshot is taken");
@@ -105,7 +109,7 @@ fn directories(cluster: &Cluster, user: &mut User) -> [u64; 3] {
             cluster.nodes.iter().flatten().map(|node| node.meta.partitions().read().clone()).collect();
         let led = partitions.iter().flat_map(|partitions| partitions.values());
         let led = led.filter(|partition| partition.state.leading_term().is_some());
-        led.filter(|partition| partition.state.namespace.read().feature_level() >= 16).count() == COUNT as usize
+        led.filter(|partition| partition.state.namespace.read().feature_level() >= 18).count() == COUNT as usize
     });
     let made = [0, 1, 2].map(|number| user.mkdir(1, &format!("d{number}"), PARTITION + number).expect("made"));
     assert_eq!(made.map(owner), [0, 1, 2].map(|number| PARTITION + number));
@@ -149,10 +153,15 @@ fn a_snapshot_is_one_moment_of_all_partitions() {
     });
     // They stay what they were; names and deletions are known everywhere when they are answered.
     let then = directories.map(|directory| user.list_at(directory, "s3"));
-    let rename = |header| RenameSnapshotRequest { header, name: b"s3".to_vec(), new_name: b"other".to_vec() };
+    let rename = |header| RenameSnapshotRequest {
+        header,
+        name: b"s3".to_vec(),
+        new_name: b"other".to_vec(),
+        ..RenameSnapshotRequest::default()
+    };
     user.mutate::<Empty, _>(1, Opcode::RenameSnapshot, rename).expect("renamed");
     assert_eq!(directories.map(|directory| user.list_at(directory, "other")), then);
-    let delete = |header| DeleteSnapshotRequest { header, name: b"s5".to_vec() };
+    let delete = |header| DeleteSnapshotRequest { header, name: b"s5".to_vec(), ..DeleteSnapshotRequest::default() };
     user.mutate::<Empty, _>(1, Opcode::DeleteSnapshot, delete).expect("deleted");
     for directory in directories {
         assert_eq!(user.lookup(LISTING | directory, "s3"), Err(ErrorCode::NotFound));
@@ -283,7 +292,8 @@ fn a_schedule_takes_all_partitions() {
     let mut user = User::new(&cluster, 1);
     let directories = directories(&cluster, &mut user);
     let rules = vec![SnapshotRule { period: 1, keep: 2 }];
-    let set = |header| SetSnapshotScheduleRequest { header, rules: rules.clone() };
+    let set =
+        |header| SetSnapshotScheduleRequest { header, rules: rules.clone(), ..SetSnapshotScheduleRequest::default() };
     user.mutate::<Empty, _>(1, Opcode::SetSnapshotSchedule, set).expect("set");
     let listed = |user: &User, at: u32| {
         let request = ListSnapshotsRequest { header: user.header(at, 0) };
@@ -304,4 +314,51 @@ fn a_schedule_takes_all_partitions() {
     }
     assert_eq!(user.list_at(directories[1], &names[1]), [""; 0]);
     assert_eq!(user.list_at(directories[0], &names[1]), ["moved"]);
+}
+
+/// A directory of another partition would show nothing of its own, or one that is gone have its schedule for ever.
+#[test]
+fn directories_of_other_partitions_have_their_own() {
+    let cluster = start_with(1, MetaTimings { schedule_tick: Duration::from_millis(20), ..quick() });
+    let mut user = User::new(&cluster, 1);
+    let directories = directories(&cluster, &mut user);
+    user.create(directories[1], "f").expect("made");
+    let number = user.snapshot_of(directories[1], "own").expect("taken");
+    assert_eq!(user.snapshot_of(directories[1], "own"), Err(ErrorCode::Exists));
+    assert_eq!(user.snapshot_of(0, "own"), Err(ErrorCode::Exists));
+    user.unlink(directories[1], "f").expect("removed");
+    assert_eq!(user.list_at(directories[1], "own"), ["f"]);
+    for other in [1, directories[0], directories[2]] {
+        assert_eq!(user.lookup(LISTING | other, "own"), Err(ErrorCode::NotFound));
+    }
+    user.rename((1, "d1"), (directories[0], "moved there"), 0).expect("renamed");
+    assert_eq!(user.list_at(directories[1], "own"), ["f"]);
+    let delete = |header| DeleteSnapshotRequest { header, number, ..DeleteSnapshotRequest::default() };
+    user.mutate::<Empty, _>(1, Opcode::DeleteSnapshot, delete).expect("deleted");
+    assert_eq!(user.lookup(LISTING | directories[1], "own"), Err(ErrorCode::NotFound));
+
+    let of = directories[2];
+    let rules = vec![SnapshotRule { period: 1, keep: 2 }];
+    let set = |header| SetSnapshotScheduleRequest { header, rules: rules.clone(), directory: of };
+    user.mutate::<Empty, _>(1, Opcode::SetSnapshotSchedule, set).expect("set");
+    let listed = |user: &User| {
+        let request = ListSnapshotsRequest { header: user.header(PARTITION, 0) };
+        let listed: ListSnapshotsResponse = user.call(PARTITION, Opcode::ListSnapshots, &request).expect("listed");
+        let there = listed.snapshots.into_iter().filter(|one| !one.deleting && one.directory == of);
+        (there.map(|one| String::from_utf8(one.name).expect("text")).collect::<Vec<_>>(), listed.schedules.len())
+    };
+    assert_eq!(listed(&user), (Vec::new(), 1));
+    cluster.skews[0].store(3_600_000_000_000, Ordering::SeqCst);
+    eventually("the hour's", || listed(&user).0.len() == 1);
+    let name = listed(&user).0.remove(0);
+    assert!(name.starts_with("hourly-") && name.ends_with(".dir"), "{name}");
+    eventually("its partition to know it", || user.lookup(LISTING | of, &name).is_ok());
+    assert_eq!(user.list_at(of, &name), [""; 0]);
+    assert_eq!(user.lookup(LISTING | 1, &name), Err(ErrorCode::NotFound));
+    user.rmdir(1, "d2").expect("removed");
+    assert_eq!(user.snapshot_of(of, "late"), Err(ErrorCode::NotFound), "it is gone");
+    cluster.skews[0].store(2 * 3_600_000_000_000, Ordering::SeqCst);
+    eventually("the end of its schedule", || listed(&user).1 == 0);
+    assert_eq!(listed(&user).0, std::slice::from_ref(&name), "what was taken stays");
+    assert_eq!(user.lookup(LISTING | of, &name).map(|then| then & INNER), Ok(of));
 }

@@ -164,7 +164,12 @@ impl World {
         self.snapshots.sequence += 1;
         let header =
             self.header(1).map(|header| MetaHeader { session: SESSION, sequence: self.snapshots.sequence, ..header });
-        CreateSnapshotRequest { header, name: name(taking.attempt.number).into_bytes() }.encode_to_vec()
+        CreateSnapshotRequest {
+            header,
+            name: name(taking.attempt.number).into_bytes(),
+            ..CreateSnapshotRequest::default()
+        }
+        .encode_to_vec()
     }
 
     fn complete(&mut self, taking: Taking) {
@@ -260,7 +265,7 @@ impl World {
         self.snapshots.sequence += 1;
         let sequence = self.snapshots.sequence;
         let header = self.header(1).map(|header| MetaHeader { session: SESSION, sequence, ..header });
-        let request = DeleteSnapshotRequest { header, name };
+        let request = DeleteSnapshotRequest { header, name, ..DeleteSnapshotRequest::default() };
         self.apply(1, Opcode::DeleteSnapshot, &request.encode_to_vec()).expect("deleted");
         self.snapshots.complete.remove(&number);
         self.note("snapshot deleted");
