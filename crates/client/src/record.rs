@@ -10,7 +10,12 @@
 //! Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
 mod appender;
 mod chunk;
+mod kept;
 mod lanes;
+mod left;
+mod looks;
+mod opening;
+mod publish;
 mod reader;
 mod settle;
 mod task;
@@ -26,7 +31,7 @@ pub use tend::TendedAppend;
 use crate::error::Result;
 use crate::meta::volume::Volume;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{GetAppendRequest, OpenAppendRequest, OpenAppendResponse, PublishAppendRequest};
+use cairn_wire::meta::{GetAppendRequest, OpenAppendRequest, OpenAppendResponse, PublishAppendRequest, PublishTo};
 
 /// Bytes of the longest record.
 pub use cairn_format::record_frame::RECORD_MAX;
@@ -58,15 +63,15 @@ impl Volume {
         self.mutate(shown_as, inode, Opcode::OpenAppend, make).await
     }
 
-    /// `opcode`: PublishAppend or CloseAppend.
+    /// `opcode`: PublishAppend, also of others of the file, or CloseAppend.
     pub(crate) async fn publish_append(
         &self,
         opcode: Opcode,
         inode: u64,
         shown_as: &[u8],
-        (number, to): (u64, u64),
+        (number, to, more): (u64, u64, Vec<PublishTo>),
     ) -> Result<OpenAppendResponse> {
-        let make = |header| PublishAppendRequest { header: Some(header), inode, number, to };
+        let make = |header| PublishAppendRequest { header: Some(header), inode, number, to, more };
         self.mutate(shown_as, inode, opcode, make).await
     }
 }

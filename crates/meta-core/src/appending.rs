@@ -8,6 +8,8 @@ use crate::namespace::Namespace;
 
 /// Feature level from which on there is the list, and a file may have an open append in each lane.
 pub const APPENDING_LEVEL: u16 = 14;
+/// Feature level from which on several of a file are published at once, and none is opened in a file without room.
+pub(crate) const TOGETHER_LEVEL: u16 = 17;
 /// An append's number has its lane above this.
 pub(crate) const LANE_SHIFT: u32 = 56;
 const LISTED: [u8; 1] = [0x10];

@@ -23,6 +23,7 @@
 //! | 14 | partitions: the list of open appends, several of a file at a time (`OpenAppendRequest.lane`) |
 //! | 15 | manager: groups of which every disk is given up go on empty (`ForcePg.fresh`) |
 //! | 16 | partitions: snapshots of volumes with several partitions (`QuietSnapshots`, `CutSnapshot`, `EndCut`, `FollowSnapshots`, `TxEffects.after_snapshot`, and what they leave in the namespace) |
+//! | 17 | partitions: several open appends of a file published at once (`PublishAppendRequest.more`), and none opened where the file has no room left |
 //! | 18 | partitions: snapshots and schedules of directories (`CreateSnapshotRequest.directory`, and what they leave in the namespace) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it

@@ -117,7 +117,7 @@ impl State {
                 return Err(lost());
             }
         }
-        let mut bytes = bytes;
+        let (payload_len, mut bytes) = (bytes.len(), bytes);
         if r.level == 2 {
             let end = self.record_end(header) as usize + bytes.len();
             bytes.resize(bytes.len() + end.next_multiple_of(cairn_types::BLOCK_SIZE) - end, 0);
@@ -132,7 +132,9 @@ impl State {
             members.iter().for_each(|disk| self.add_records(*disk, header, r.creation_epoch, &late));
         }
         let lanes = self.records.lanes;
-        Ok(RecordAppendResponse { end, durable, published, lanes, ..Default::default() })
+        // Who asks after a pause is the one who publishes.
+        let publish = r.level == 1 && payload_len == 0 && end > published;
+        Ok(RecordAppendResponse { end, durable, published, lanes, publish, ..Default::default() })
     }
 
     /// Parts are put together.

@@ -52,9 +52,23 @@ pub struct RecordTicket {
 }
 
 impl RecordTicket {
+    /// The outcome, if there is one by now; to be asked for once.
+    pub fn try_done(&mut self) -> Option<Result<()>> {
+        match self.outcome.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(oneshot::error::TryRecvError::Empty) => None,
+            Err(oneshot::error::TryRecvError::Closed) => Some(Err(self.gave_up())),
+        }
+    }
+
     /// Waits until the record is appended. Dropping the ticket only means that nobody asks.
-    pub async fn done(self) -> Result<()> {
-        self.outcome.await.unwrap_or_else(|_| Err(self.failure.get().cloned().unwrap_or_else(ended)))
+    pub async fn done(mut self) -> Result<()> {
+        let outcome = (&mut self.outcome).await;
+        outcome.unwrap_or_else(|_| Err(self.gave_up()))
+    }
+
+    fn gave_up(&self) -> ClientError {
+        self.failure.get().cloned().unwrap_or_else(ended)
     }
 }
 
@@ -66,6 +80,10 @@ pub struct RecordAppender {
     window_kib: u32,
     /// Why it gave up.
     failure: Arc<OnceLock<ClientError>>,
+}
+
+pub(super) fn window_kib(options: &RecordOptions) -> u32 {
+    u32::try_from(options.window.max(WINDOW_MIN) / 1024).unwrap_or(u32::MAX >> 4)
 }
 
 pub(super) fn ended() -> ClientError {
@@ -85,11 +103,12 @@ impl Volume {
         if known.is_none() {
             let last = self.last_append(found.inode, path, 0).await.map_err(|error| explain(error, &what))?.append;
             let now = self.cluster().clock.now();
-            *known = last.filter(|last| last.open).map(|last| (AppendChunk::of(found.inode, &last), now));
+            let open = last.filter(|last| last.open).map(|last| AppendChunk::of(found.inode, &last));
+            *known = Some((open, now));
         }
         drop(known);
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
-        let window_kib = u32::try_from(options.window.max(WINDOW_MIN) / 1024).unwrap_or(u32::MAX >> 4);
+        let window_kib = window_kib(&options);
         let window = Arc::new(Semaphore::new(window_kib as usize));
         let task = Task::new(self.clone(), (found.inode, path), layout, options);
         let failure = Arc::new(OnceLock::new());

@@ -1,5 +1,6 @@
 //! The chunk of an open append, as a writer knows it; one request to its primary.
-use crate::append::open::refresh_quietly;
+use super::looks::{What, look_once};
+use crate::append::open::{look_twice, refresh_quietly};
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 use crate::net::{NetError, stream_of};
@@ -122,8 +123,10 @@ impl AppendChunk {
                     Ok(outcome) => break outcome.map(|(answer, _)| answer),
                     Err(_) => {
                         if !std::mem::replace(&mut looked, true) {
-                            let (cluster, members) = (cluster.clone(), pg.serving().collect());
-                            tokio::spawn(crate::append::open::look_twice(cluster, seen, members));
+                            let members = pg.serving().collect();
+                            look_once(&cluster, (seen.pg, seen.epoch, What::Members), |cluster| {
+                                look_twice(cluster, seen, members)
+                            });
                         }
                         let now = cluster.view().pgs.get(&pg.id.0).map(|pg| pg.epoch.0);
                         if now.is_some_and(|now| now > self.creation_epoch) {
@@ -190,12 +193,19 @@ fn judge(cluster: &Arc<Cluster>, seen: Seen, primary: u32, error: NetError) -> N
         },
         _ => Some(primary),
     };
-    if let Some(disk) = culprit {
-        let report = cluster.report_suspect(seen, disk, text.clone());
-        tokio::spawn(report);
-    } else {
-        let cluster = cluster.clone();
-        tokio::spawn(async move { refresh_quietly(&cluster).await });
+    // Others may have found out the same, and the group gone on.
+    let is_known = cluster.view().pgs.get(&seen.pg).is_some_and(|pg| pg.epoch.0 > seen.epoch);
+    match culprit {
+        _ if is_known => {}
+        Some(disk) => look_once(cluster, (seen.pg, seen.epoch, What::Report(disk)), |cluster| {
+            let report = cluster.report_suspect(seen, disk, text.clone());
+            async move {
+                let _moved = report.await;
+            }
+        }),
+        None => look_once(cluster, (seen.pg, seen.epoch, What::Map), |cluster| async move {
+            refresh_quietly(&cluster).await;
+        }),
     }
     NotTaken::Over(text)
 }

@@ -4,6 +4,8 @@
 //! many lanes every second writer goes from each to a new one. Nobody has to agree: a lane is right for any writer, at any time.
 //! Invariant: a writer leaves a lane when all that it sent there is in the file.
 use cairn_wire::data::RecordAppendResponse;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A file has so many at the most.
 const LANES_MAX: u32 = 16;
@@ -12,8 +14,8 @@ const FEWER: u32 = 4;
 
 pub(super) struct Lanes {
     writer: u64,
-    /// Over so many lanes all writers are spread, as this one knows.
-    pub count: u32,
+    /// Over so many lanes all writers are spread, as one of this client's heard.
+    known: Arc<AtomicU32>,
     /// Where it is.
     pub lane: u32,
 }
@@ -25,20 +27,25 @@ pub(super) fn lane_of(writer: u64, count: u32) -> u32 {
 }
 
 impl Lanes {
-    pub fn new(writer: u64) -> Self {
-        Self { writer, count: 1, lane: 0 }
+    /// `known` is that of the file; 0 counts as 1.
+    pub fn new(writer: u64, known: Arc<AtomicU32>) -> Self {
+        Self { writer, known, lane: 0 }
+    }
+
+    pub fn count(&self) -> u32 {
+        self.known.load(Relaxed).max(1)
     }
 
     pub fn hear(&mut self, answer: &RecordAppendResponse) {
-        let told = answer.lanes;
-        let known = told.is_power_of_two() && told <= LANES_MAX;
-        if known && (told > self.count || told * FEWER <= self.count) {
-            self.count = told;
+        let (told, count) = (answer.lanes, self.count());
+        let is_sound = told.is_power_of_two() && told <= LANES_MAX;
+        if is_sound && (told > count || told * FEWER <= count) {
+            self.known.store(told, Relaxed);
         }
     }
 
     fn wanted(&self) -> u32 {
-        lane_of(self.writer, self.count)
+        lane_of(self.writer, self.count())
     }
 
     pub fn is_elsewhere(&self) -> bool {
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn writers_are_spread_and_stay() {
         for step in [1, 2, 16] {
-            let mut all: Vec<Lanes> = (0..1600u64).map(|i| Lanes::new(i * step)).collect();
+            let mut all: Vec<Lanes> = (0..1600u64).map(|i| Lanes::new(i * step, Arc::default())).collect();
             let mut before = vec![0; all.len()];
             for count in [2u32, 4, 8, 16] {
                 all.iter_mut().for_each(|lanes| hear(lanes, count));
@@ -76,11 +83,11 @@ mod tests {
                 before = lanes;
             }
             all.iter_mut().for_each(|lanes| hear(lanes, 8));
-            assert!(all.iter().all(|lanes| lanes.count == 16), "one that is not much less changes nothing");
+            assert!(all.iter().all(|lanes| lanes.count() == 16), "one that is not much less changes nothing");
             for wrong in [0, 3, 32] {
                 all.iter_mut().for_each(|lanes| hear(lanes, wrong));
             }
-            assert!(all.iter().all(|lanes| lanes.count == 16));
+            assert!(all.iter().all(|lanes| lanes.count() == 16));
             all.iter_mut().for_each(|lanes| hear(lanes, 1));
             assert!(all.iter().all(|lanes| lanes.lane == 0));
         }

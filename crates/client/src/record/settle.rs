@@ -1,17 +1,19 @@
 //! Ending an open append: seal its chunk everywhere, find its last whole record, close the append; and looking for records in what it left.
 //!
-//! Any number of writers may do this at the same time: what was logged first counts, and all learn it.
+//! Any number of clients may do this at the same time: what was logged first counts, and all learn it. The writers of one client do it once for all, and
+//! read what the append left once (`left`).
 //! Invariant: what is published was sealed and is durable on all serving members under one epoch; it ends with a whole record, and has
 //! everything that was acknowledged as durable.
 use super::chunk::AppendChunk;
+use super::left::{Left, Runs, Writers, walk};
+use super::looks::Looks;
+use super::publish::Publishers;
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::net::NetError;
-use crate::read::piece::{PIECE_MAX, Piece, read_piece};
 use crate::stripe::suspects::Seen;
-use cairn_format::record_frame::{Found, RecordFrame, record_at};
 use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{SealRequest, SealResponse};
@@ -21,7 +23,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 /// Closed appends that are remembered.
@@ -41,15 +42,18 @@ pub(crate) struct Settles {
     /// So many were.
     begun: AtomicU64,
     /// The last open append of files, as one of them found or made it. Locked while one of them looks.
-    open: Mutex<BTreeMap<(u32, u64, u32), Arc<Known>>>,
+    open: Mutex<BTreeMap<(u32, u64, u32), Arc<LastOpen>>>,
+    pub(super) writers: Writers,
+    pub(super) looks: Looks,
+    pub(super) publishers: Publishers,
 }
 
-/// The open append that was found or made last, if any, and when.
-type Known = tokio::sync::Mutex<Option<(AppendChunk, Time)>>;
+/// The open append that was found or made last, if any, and when somebody looked.
+type LastOpen = tokio::sync::Mutex<Option<(Option<AppendChunk>, Time)>>;
 
 impl Settles {
     /// That of a file's lane.
-    pub(super) fn open(&self, volume: u32, inode: u64, lane: u32) -> Arc<Known> {
+    pub(super) fn open(&self, volume: u32, inode: u64, lane: u32) -> Arc<LastOpen> {
         let mut all = self.open.lock();
         while all.len() >= OPEN_MAX && !all.contains_key(&(volume, inode, lane)) {
             all.pop_first();
@@ -80,22 +84,31 @@ struct Settle {
     begun: u64,
     /// The most that one of the writers was told is durable.
     durable: AtomicU64,
-    settled: OnceCell<Arc<Settled>>,
+    /// Locked while one of them closes it.
+    outcome: tokio::sync::Mutex<Outcome>,
 }
 
-/// What a closed append left.
-pub(super) struct Settled {
-    /// The file got so much of its chunk.
-    pub published: u64,
-    /// Records behind this place are known: `frames`.
-    pub from: u64,
-    /// Writer and sequence, in order. At most one for 32 bytes that were not published when it was closed.
-    frames: Vec<(u64, u64)>,
+#[derive(Default)]
+struct Outcome {
+    left: Option<Arc<Left>>,
+    failed: Failure,
 }
 
-impl Settled {
-    pub fn has(&self, writer: u64, sequence: u64) -> bool {
-        self.frames.binary_search(&(writer, sequence)).is_ok()
+/// Why one of several failed for whom the others wait: who waited for the whole patience does not wait as long once more. What was refused to one may be
+/// allowed to the next.
+#[derive(Default)]
+pub(super) struct Failure(Option<(Time, ClientError)>);
+
+impl Failure {
+    pub fn note(&mut self, now: Time, error: &ClientError) {
+        if matches!(error.code(), None | Some(ErrorCode::Unavailable)) {
+            self.0 = Some((now, error.clone()));
+        }
+    }
+
+    /// For who waits since then.
+    pub fn since(&self, asked: Time) -> Result<()> {
+        self.0.as_ref().filter(|(at, _)| *at >= asked).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 }
 
@@ -105,13 +118,28 @@ pub(super) async fn settle(
     (inode, shown_as): (u64, &[u8]),
     chunk: AppendChunk,
     durable: u64,
-) -> Result<Arc<Settled>> {
-    let key = (volume.id(), inode, chunk.number);
+) -> Result<Arc<Left>> {
+    let (clock, key) = (&volume.cluster().clock, (volume.id(), inode, chunk.number));
     let one = volume.cluster().settles.closing(key);
     one.durable.fetch_max(durable, Relaxed);
-    let settled = one.settled.get_or_try_init(|| close(volume, (inode, shown_as), chunk, &one.durable)).await?;
-    check(settled.published, durable, chunk, shown_as)?;
-    Ok(settled.clone())
+    let asked = clock.now();
+    let mut outcome = one.outcome.lock().await;
+    let left = match &outcome.left {
+        Some(left) => left.clone(),
+        None => {
+            outcome.failed.since(asked)?;
+            match close(volume, (inode, shown_as), chunk, &one.durable).await {
+                Ok(left) => outcome.left.insert(Arc::new(left)).clone(),
+                Err(error) => {
+                    outcome.failed.note(clock.now(), &error);
+                    return Err(error);
+                }
+            }
+        }
+    };
+    drop(outcome);
+    check(left.published, durable, chunk, shown_as)?;
+    Ok(left)
 }
 
 /// What was acknowledged as durable ends with a record, or with the block in which the last one ends.
@@ -129,13 +157,13 @@ async fn close(
     (inode, shown_as): (u64, &[u8]),
     chunk: AppendChunk,
     durable: &AtomicU64,
-) -> Result<Arc<Settled>> {
+) -> Result<Left> {
     let cluster = volume.cluster().clone();
     let (started, mut pause) = (cluster.clock.now(), PAUSE_MIN);
     let look = async || -> Result<OpenAppend> {
         Ok(volume.get_append(inode, shown_as, chunk.number).await?.append.unwrap_or_default())
     };
-    let closed = |published| Arc::new(Settled { published, from: published, frames: Vec::new() });
+    let closed = |published| Left::new(published, published, Runs::default());
     loop {
         let known = look().await?;
         if !known.open {
@@ -151,19 +179,16 @@ async fn close(
                 if !now.open {
                     return Ok(closed(now.published));
                 }
-                let mut frames = Vec::new();
-                let note = |frame: &RecordFrame| frames.push((frame.writer, frame.sequence));
-                let end = walk(volume, chunk, known.published, length, note).await?;
+                let (end, runs) = walk(volume, chunk, known.published, length).await?;
                 check(end, durable.load(Relaxed), chunk, shown_as)?;
-                let to = (chunk.number, end);
+                let to = (chunk.number, end, Vec::new());
                 let answer = volume.publish_append(Opcode::CloseAppend, inode, shown_as, to).await?;
                 let published = answer.append.unwrap_or_default().published;
                 if published != end {
                     // Somebody else was faster, and found another end.
                     return Ok(closed(published));
                 }
-                frames.sort_unstable();
-                return Ok(Arc::new(Settled { published, from: known.published, frames }));
+                return Ok(Left::new(published, known.published, runs));
             }
             Err(why) => why,
         };
@@ -216,48 +241,5 @@ async fn seal_on(
             }
             Err(error.text())
         }
-    }
-}
-
-/// Shows all whole records of a sealed chunk in `from..to`; records begin at `from`, or a block of padding. Returns where the last one ends.
-pub(super) async fn walk(
-    volume: &Volume,
-    chunk: AppendChunk,
-    from: u64,
-    to: u64,
-    mut visit: impl FnMut(&RecordFrame),
-) -> Result<u64> {
-    let (cluster, latency) = (volume.cluster(), volume.read_latency());
-    let (mut buffer, mut at, mut read_to, mut end): (Vec<u8>, u64, u64, u64) = (Vec::new(), from, from, from);
-    loop {
-        let consumed = {
-            let mut consumed = 0;
-            loop {
-                match record_at(&buffer[consumed..]) {
-                    Found::Record(frame, _) => {
-                        consumed += frame.framed_len();
-                        end = at + consumed as u64;
-                        visit(&frame);
-                    }
-                    Found::Skip { bytes, damaged: false } => consumed += bytes,
-                    // The end of a torn one, of which nobody was told that it is durable.
-                    Found::Skip { .. } => return Ok(end),
-                    Found::More => break consumed,
-                }
-            }
-        };
-        buffer.drain(..consumed);
-        at += consumed as u64;
-        if read_to >= to {
-            return Ok(end);
-        }
-        let offset = read_to - read_to % BLOCK_SIZE as u64;
-        let length = (to - offset).min(PIECE_MAX);
-        let got = read_piece(cluster, &latency, Piece { chunk: chunk.id, offset, length, epoch: 0 }).await;
-        if let Some(error) = got.failed {
-            return Err(error);
-        }
-        buffer.extend_from_slice(&got.data[(read_to - offset) as usize..]);
-        read_to = offset + length;
     }
 }

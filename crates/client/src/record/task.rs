@@ -3,22 +3,24 @@
 //!
 //! Bounds: [`IN_FLIGHT_MAX`] requests are unanswered, [`QUEUE_MAX`] records wait. Records of one writer stand in the file in the order in which they were
 //! given, unless some had to be sent again.
-use super::appender::{RecordLevel, RecordOptions, ended};
-use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, PUBLISHABLE, explain, send_long, tell};
+use super::appender::{RecordLevel, RecordOptions, ended, window_kib};
+use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, PUBLISHABLE, send_long, tell};
+use super::kept::{Kept, Unsynced};
 use super::lanes::Lanes;
+use super::left::Known;
+use super::opening::{find_or_open, is_still_open};
+use super::publish::{Publisher, publish_all, publish_answered};
 use super::settle;
-use crate::append::open::{Avoided, Target, open_index};
+use crate::append::open::Avoided;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_env::buf::SharedBuf;
 use cairn_format::record_frame::RecordFrame;
 use cairn_rpc::Payload;
-use cairn_types::{ErrorCode, Layout, PgId, Time};
-use cairn_wire::Opcode;
+use cairn_types::{ErrorCode, Layout, Time};
 use cairn_wire::data::{RecordAppendResponse, RecordsTold};
-use cairn_wire::meta::OpenAppendRequest;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -37,34 +39,13 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// Before a request that was refused for the moment is repeated.
 const LATER: Duration = Duration::from_millis(50);
 /// A chunk that was not used for so long may be closed.
-const PAUSE: Duration = Duration::from_secs(30);
+pub(super) const PAUSE: Duration = Duration::from_secs(30);
 /// Appends that are tried one after the other for the same records without one of them getting any further.
-const ATTEMPTS_MAX: u32 = 64;
+pub(super) const ATTEMPTS_MAX: u32 = 64;
 
 pub(super) enum Command {
     Record(Vec<u8>, OwnedSemaphorePermit, oneshot::Sender<Result<()>>),
     Flush(oneshot::Sender<Result<()>>),
-}
-
-/// A record until it is durable.
-struct Kept {
-    sequence: u64,
-    framed: SharedBuf,
-    /// The end of the chunk as it was known when this was sent: it stands behind it.
-    after: u64,
-    /// The chunk's end behind it, when all members had it.
-    end: u64,
-    done: Option<oneshot::Sender<Result<()>>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Kept {
-    fn tell(&mut self, outcome: Result<()>) {
-        if let Some(done) = self.done.take() {
-            // Whoever dropped the ticket does not ask.
-            let _gone = done.send(outcome);
-        }
-    }
 }
 
 type Outcome = std::result::Result<RecordAppendResponse, Failed>;
@@ -101,7 +82,9 @@ pub(super) struct Task {
     durable: u64,
     pending: VecDeque<Kept>,
     /// In the members' memory.
-    unsynced: VecDeque<Kept>,
+    unsynced: Unsynced,
+    /// They are being made durable.
+    syncing: bool,
     /// Sent to the present chunk, with an outcome that is not known.
     unresolved: Vec<Kept>,
     /// Since when something of the chunk may not be in the file.
@@ -121,6 +104,8 @@ pub(super) struct Task {
     blocked: bool,
     running: JoinSet<Event>,
     flushes: Vec<oneshot::Sender<Result<()>>>,
+    publisher: Arc<Publisher>,
+    _known: Known,
 }
 
 /// Large frames go to the socket as they are, small ones are joined.
@@ -142,30 +127,22 @@ async fn deliver(
     chunk: AppendChunk,
 ) -> Outcome {
     let mut answer = call.await.map_err(Failed::Chunk)?;
-    if level == PUBLISHABLE && answer.next.is_none() && !answer.roll && answer.published < answer.end {
-        let published = publish_to(&volume, inode, &path, chunk, answer.end).await.map_err(Failed::Meta)?;
-        tell(chunk, volume.cluster(), RecordsTold { published, ..RecordsTold::default() });
-        answer.published = answer.end;
+    if level == PUBLISHABLE {
+        publish_answered(&volume, (inode, &path), chunk, &mut answer).await.map_err(Failed::Meta)?;
     }
     Ok(answer)
-}
-
-/// The file gets what is durable up to there.
-async fn publish_to(volume: &Volume, inode: u64, path: &[u8], chunk: AppendChunk, to: u64) -> Result<u64> {
-    let answer = volume.publish_append(Opcode::PublishAppend, inode, path, (chunk.number, to)).await?;
-    let published = answer.append.unwrap_or_default().published;
-    settle::check(published, to, chunk, path)?;
-    // One that was closed meanwhile may end with the last record instead of its block.
-    Ok(published.max(to))
 }
 
 impl Task {
     pub(super) fn new(volume: Volume, (inode, path): (u64, &[u8]), layout: Layout, options: RecordOptions) -> Self {
         let cluster = volume.cluster().clone();
         let (writer, first) = options.writer.unwrap_or_else(|| (cluster.rng.u64(), 1));
+        let publisher = cluster.settles.publishers.of(volume.id(), inode);
         Task {
+            _known: Known::new(&cluster, writer),
             writer,
-            lanes: Lanes::new(writer),
+            lanes: Lanes::new(writer, publisher.lanes_known.clone()),
+            publisher,
             volume,
             cluster,
             inode,
@@ -180,7 +157,8 @@ impl Task {
             known_end: 0,
             durable: 0,
             pending: VecDeque::new(),
-            unsynced: VecDeque::new(),
+            unsynced: Unsynced::new(window_kib(&options) as usize / 2),
+            syncing: false,
             unresolved: Vec::new(),
             unpublished: None,
             over: None,
@@ -230,7 +208,7 @@ impl Task {
                 let frame = RecordFrame::of(self.writer, self.sequence, &record);
                 let framed = SharedBuf::from_owner([&frame.encode()[..], &record].concat());
                 let (sequence, done) = (self.sequence, Some(done));
-                self.pending.push_back(Kept { sequence, framed, after: 0, end: 0, done, _permit: permit });
+                self.pending.push_back(Kept { sequence, framed, after: 0, end: 0, done, permit });
             }
             Command::Flush(done) => self.flushes.push(done),
         }
@@ -259,12 +237,17 @@ impl Task {
         while !self.pending.is_empty() && self.running.len() < IN_FLIGHT_MAX && !self.blocked {
             self.send().await?;
         }
+        if !self.syncing && self.unsynced.is_much() {
+            self.look();
+        }
         let idle = self.pending.is_empty() && self.running.is_empty();
         let wanted = !self.flushes.is_empty();
         let now = self.cluster.clock.now();
         let due = |since: Time| now.since(since) >= SYNC_AFTER;
-        if idle && self.unpublished.is_some_and(|since| wanted || due(since)) {
+        if idle && wanted && self.unpublished.is_some() {
             self.publish();
+        } else if idle && self.unpublished.is_some_and(due) {
+            self.look();
         } else if idle && wanted {
             self.flushes.drain(..).for_each(|done| drop(done.send(Ok(()))));
         }
@@ -278,9 +261,9 @@ impl Task {
         if self.pending.is_empty() || now.since(self.used) < PAUSE {
             return Ok(());
         }
-        let known = self.volume.get_append(self.inode, &self.path, chunk.number).await?.append.unwrap_or_default();
         self.used = now;
-        if !known.open {
+        let is_open = is_still_open(&self.volume, (self.inode, &self.path), self.lanes.lane, chunk).await?;
+        if !is_open {
             self.over = Some("it was closed when nobody wrote to it".to_owned());
         }
         Ok(())
@@ -331,7 +314,17 @@ impl Task {
     }
 
     fn asks(&self, level: u32) -> Asks {
-        Asks { level, lanes: self.lanes.count, writer: self.writer }
+        Asks { level, lanes: self.lanes.count(), writer: self.writer }
+    }
+
+    /// Makes what is in the chunk durable, and asks whether the file has it. The primary has somebody publish it if nobody did since it came.
+    fn look(&mut self) {
+        let Some(chunk) = self.chunk else { return };
+        self.syncing = true;
+        let call = chunk.send(&self.cluster, Payload::None, self.asks(DURABLE), None);
+        self.running.spawn(async move {
+            Event::Sent { kept: Vec::new(), outcome: call.await.map_err(Failed::Chunk), level: DURABLE }
+        });
     }
 
     /// Makes what is in the chunk durable, and sees to it that it is published.
@@ -342,7 +335,26 @@ impl Task {
         self.running.spawn(async move { Event::Published(deliver(call, PUBLISHABLE, volume, file, chunk).await) });
     }
 
+    /// The same for all lanes in which this client's writers left something, because the primary asks for it.
+    fn publish_all(&mut self) {
+        let Some(chunk) = self.chunk else { return };
+        let mut asked = self.publisher.begin(chunk).into_iter();
+        let Some(first) = asked.next() else { return };
+        let call = chunk.send(&self.cluster, Payload::None, self.asks(PUBLISHABLE), None);
+        let mut others = JoinSet::new();
+        for other in asked {
+            let call = other.chunk.send(&self.cluster, Payload::None, self.asks(PUBLISHABLE), None);
+            others.spawn(async move { (other, call.await) });
+        }
+        let (volume, file) = (self.volume.clone(), (self.inode, self.path.clone()));
+        self.running.spawn(async move {
+            let outcome = publish_all(volume, file, (first, call), others).await;
+            Event::Published(outcome.map_err(Failed::Meta).and_then(|answer| answer.map_err(Failed::Chunk)))
+        });
+    }
+
     async fn handle(&mut self, event: Event) -> Result<()> {
+        self.syncing &= !matches!(&event, Event::Sent { kept, .. } if kept.is_empty());
         let (kept, outcome, level) = match event {
             Event::Sent { kept, outcome, level } => (kept, outcome, level),
             Event::Published(outcome) => (Vec::new(), outcome, PUBLISHABLE),
@@ -354,16 +366,20 @@ impl Task {
             }
             Ok(answer) => {
                 (self.later_since, self.attempts) = (None, 0);
+                if let Some(chunk) = self.chunk {
+                    self.publisher.heard(self.lanes.lane, chunk, &answer);
+                }
                 self.lanes.hear(&answer);
                 self.used = self.cluster.clock.now();
                 self.known_end = self.known_end.max(answer.end);
                 self.note_durable(if level >= DURABLE { answer.end } else { answer.durable });
-                self.acknowledged(kept, answer.end);
                 let now = self.cluster.clock.now();
+                let since = self.unpublished.filter(|_| !kept.is_empty()).unwrap_or(now);
+                self.acknowledged(kept, answer.end);
                 let lacks = self.known_end > answer.published || !self.unsynced.is_empty();
-                self.unpublished = lacks.then(|| self.unpublished.unwrap_or(now));
+                self.unpublished = lacks.then_some(since);
                 if answer.publish {
-                    self.publish();
+                    self.publish_all();
                 }
             }
             Err(Failed::Chunk(NotTaken::Later(why))) => {
@@ -395,7 +411,11 @@ impl Task {
         self.blocked = true;
         let Some(chunk) = self.chunk else { return };
         match answer.next {
-            Some(next) => self.moved = Some((answer.published, chunk.going_on(&next))),
+            Some(next) if next.number > chunk.number => self.moved = Some((answer.published, chunk.going_on(&next))),
+            // Where it goes on is in the metadata, if this is nonsense.
+            Some(_) => {
+                self.over.get_or_insert_with(|| "its primary named no later one".to_owned());
+            }
             None => {
                 self.rolls = true;
                 self.over.get_or_insert_with(|| "it is full".to_owned());
@@ -408,15 +428,14 @@ impl Task {
             kept.end = end;
             kept.tell(Ok(()));
             if kept.end > self.durable {
-                self.unsynced.push_back(kept);
+                self.unsynced.push(kept);
             }
         }
     }
 
     fn note_durable(&mut self, durable: u64) {
         self.durable = self.durable.max(durable);
-        let end = self.durable;
-        self.unsynced.retain(|kept| kept.end > end);
+        self.unsynced.forget_up_to(self.durable);
     }
 
     async fn wait_a_moment(&mut self, why: &str) -> Result<()> {
@@ -436,10 +455,10 @@ impl Task {
         let moved = self.moved.take();
         if self.over.is_none()
             && let Some((closed_at, next)) = moved
-            && self.unsynced.iter().all(|kept| kept.end <= closed_at)
+            && self.unsynced.end() <= closed_at
         {
             // All of this writer's is in the file: whoever closed it published it up to its end.
-            self.unsynced.clear();
+            drop(self.unsynced.take());
             (self.unpublished, self.left) = (None, self.left.max(next.number - 1));
             self.goes_to(next).await;
             return Ok(());
@@ -458,90 +477,42 @@ impl Task {
             tokio::time::sleep(self.cluster.jitter(LATER)).await;
         }
         let file = (self.inode, &*self.path);
-        let settled = settle::settle(&self.volume, file, chunk, self.durable).await?;
+        let left = settle::settle(&self.volume, file, chunk, self.durable).await?;
         self.left = self.left.max(chunk.number);
         let mut doubtful: Vec<Kept> = std::mem::take(&mut self.unresolved);
-        doubtful.extend(self.unsynced.drain(..));
-        if let Some(from) = doubtful.iter().map(|kept| kept.after).min() {
-            let (mut there, writer) = (BTreeSet::new(), self.writer);
-            let note = |frame: &RecordFrame| {
-                if frame.writer == writer {
-                    there.insert(frame.sequence);
-                }
-            };
-            let to = settled.published.min(settled.from);
-            settle::walk(&self.volume, chunk, from.min(to), to, note).await?;
-            let is_there = |kept: &Kept| there.contains(&kept.sequence) || settled.has(writer, kept.sequence);
-            let (present, absent): (Vec<Kept>, Vec<Kept>) = doubtful.into_iter().partition(is_there);
-            present.into_iter().for_each(|mut kept| kept.tell(Ok(())));
-            self.put_back(absent);
+        doubtful.extend(self.unsynced.take());
+        if let Some(after) = doubtful.iter().map(|kept| kept.after).min() {
+            let asked = (self.writer, doubtful.iter().map(|kept| kept.sequence));
+            let there = left.which(&self.volume, chunk, after.min(left.published), asked).await?;
+            let (present, absent): (Vec<_>, Vec<_>) = doubtful.into_iter().zip(there).partition(|(_, there)| *there);
+            present.into_iter().for_each(|(mut kept, _)| kept.tell(Ok(())));
+            self.put_back(absent.into_iter().map(|(kept, _)| kept).collect());
         }
-        self.tells = Some((chunk, settled.published));
+        self.tells = Some((chunk, left.published));
         (self.known_end, self.durable, self.unpublished) = (0, 0, None);
-        if std::mem::take(&mut self.rolls) {
-            // The others wait for it.
-            self.open(true).await?;
-            return Ok(());
-        }
         self.attempts += 1;
         if self.attempts > ATTEMPTS_MAX {
             let what = String::from_utf8_lossy(&self.path).into_owned();
             let text = format!("{ATTEMPTS_MAX} chunks one after the other took none of its records: {why}");
             return Err(ClientError::remote(&what, ErrorCode::Unavailable, &text));
         }
+        if std::mem::take(&mut self.rolls) {
+            // The others wait for it.
+            self.open(true).await?;
+            return Ok(());
+        }
         Ok(())
     }
 
     /// The file's open append; makes one if there is none. `tells`: others wait to hear of it, whoever made it.
     async fn open(&mut self, tells: bool) -> Result<AppendChunk> {
-        let (inode, path) = (self.inode, self.path.clone());
-        let what = String::from_utf8_lossy(&path).into_owned();
-        let lane = self.lanes.lane;
-        let known = self.cluster.settles.open(self.volume.id(), inode, lane);
-        let mut known = known.lock().await;
-        if let Some((chunk, at)) = *known
-            && chunk.number > self.left
-            && self.cluster.clock.now().since(at) < PAUSE
-        {
+        let (file, lane) = ((self.inode, &*self.path), self.lanes.lane);
+        let (chunk, is_new) = find_or_open(&self.volume, file, (lane, self.left), (self.layout, &self.avoided)).await?;
+        if !is_new {
+            // Whoever made it tells, or nobody waits for it.
             self.tells = self.tells.take().filter(|_| tells);
-            return Ok(self.goes_to(chunk).await);
         }
-        let mut tries = 0;
-        loop {
-            let found = self.volume.last_append(inode, &path, lane).await.map_err(|error| explain(error, &what))?;
-            let last = found.append.unwrap_or_default();
-            if last.open {
-                // Whoever made it tells, or nobody waits for it.
-                self.tells = self.tells.take().filter(|_| tells);
-                let (chunk, _) = *known.insert((AppendChunk::of(inode, &last), self.cluster.clock.now()));
-                return Ok(self.goes_to(chunk).await);
-            }
-            let session = self.volume.caller().writer_session().await?.id;
-            // On other disks than the other lanes, as far as there are.
-            let now = self.cluster.clock.now();
-            let others = found.open_pgs.iter().filter(|_| lane > 0);
-            others.for_each(|pg| self.avoided.add(PgId(*pg), now, false));
-            let (volume, scheme) = (self.volume.id(), self.layout.scheme().short_scheme());
-            let opened = open_index(&self.cluster, Target { volume, scheme, session }, &self.avoided).await?;
-            let request = OpenAppendRequest {
-                after: last.number,
-                pg: opened.pg.id.0,
-                index: opened.index,
-                creation_epoch: opened.creation_epoch,
-                lane,
-                ..OpenAppendRequest::default()
-            };
-            match self.volume.open_append(inode, &path, request).await {
-                Ok(answer) => {
-                    let append =
-                        answer.append.ok_or_else(|| ClientError::protocol(&what, "the answer has no append"))?;
-                    let (chunk, _) = *known.insert((AppendChunk::of(inode, &append), self.cluster.clock.now()));
-                    return Ok(self.goes_to(chunk).await);
-                }
-                Err(error) if error.code() == Some(ErrorCode::Conflict) && tries < ATTEMPTS_MAX => tries += 1,
-                Err(error) => return Err(explain(error, &what)),
-            }
-        }
+        Ok(self.goes_to(chunk).await)
     }
 
     /// Goes to the lane where it belongs: all that it sent to the present chunk is in the file, or it has none.
@@ -571,7 +542,7 @@ impl Task {
         tracing::debug!(%error, "a record appender gave up");
         let _first = failure.set(error.clone());
         commands.close();
-        let records = self.pending.drain(..).chain(self.unsynced.drain(..)).chain(self.unresolved.drain(..));
+        let records = self.pending.drain(..).chain(self.unsynced.take()).chain(self.unresolved.drain(..));
         records.for_each(|mut kept| kept.tell(Err(error.clone())));
         self.flushes.drain(..).for_each(|done| drop(done.send(Err(error.clone()))));
         while let Ok(command) = commands.try_recv() {

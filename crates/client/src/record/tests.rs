@@ -405,3 +405,91 @@ async fn what_was_cut_off_hides_nothing() {
     cut(0).await;
     assert!(read(&mut part).await.is_empty(), "it has nothing of other parts");
 }
+
+fn take_calls(cluster: &FakeCluster) -> BTreeMap<&'static str, u64> {
+    std::mem::take(&mut cluster.fake.state.lock().calls)
+}
+
+/// So many writers of one client, each with a record that was appended.
+async fn many(volume: &Volume, level: RecordLevel, count: usize) -> Vec<RecordAppender> {
+    let mut writers = Vec::new();
+    for writer in 0..count {
+        let appender = appender(volume, level).await;
+        appender.append(&record(writer, 0)).await.expect("taken").done().await.expect("appended");
+        writers.push(appender);
+    }
+    writers
+}
+
+/// Each of many writers would report, seal, look and read by itself when a server dies, and all of them wait for half a minute.
+#[tokio::test(start_paused = true)]
+async fn many_writers_find_out_once_what_a_closed_append_left() {
+    for (fault, level) in [
+        (RecordFault::LostAnswer, RecordLevel::Durable),
+        (RecordFault::OnlyPrimary, RecordLevel::Durable),
+        (RecordFault::LostAnswer, RecordLevel::Memory),
+    ] {
+        let (cluster, _client, volume) = start().await;
+        let writers = many(&volume, level, 100).await;
+        take_calls(&cluster);
+        cluster.fake.state.lock().records.faults = [None, Some(fault)].into();
+        let mut tickets = Vec::new();
+        for (writer, appender) in writers.iter().enumerate() {
+            tickets.push(appender.append(&record(writer, 1)).await.expect("taken"));
+        }
+        for ticket in tickets {
+            ticket.done().await.expect("appended");
+        }
+        let calls = take_calls(&cluster);
+        let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+        assert_eq!((of("CloseAppend"), of("OpenAppend"), of("Seal")), (1, 1, 3), "{fault:?} {level:?}: {calls:?}");
+        let looked = of("Read") + of("GetAppend") + of("ReportMember");
+        assert!((1..20).contains(&looked), "{fault:?} {level:?}: {calls:?}");
+        for appender in writers {
+            appender.close().await.expect("closed");
+        }
+        check_once(&read_all(&volume).await, 100, 2, &format!("{fault:?} {level:?}"));
+    }
+}
+
+/// The metadata would be asked each second by each lane, or by each writer that pauses.
+#[tokio::test(start_paused = true)]
+async fn lanes_of_a_client_are_published_together() {
+    for level in [14, 17] {
+        let (cluster, _client, volume) = start().await;
+        {
+            let mut state = cluster.fake.state.lock();
+            state.set_feature_level(level);
+            state.records.lanes = 8;
+        }
+        let writers = many(&volume, RecordLevel::Durable, 40).await;
+        for (writer, appender) in writers.iter().enumerate() {
+            appender.append(&record(writer, 1)).await.expect("taken").done().await.expect("appended");
+        }
+        assert_eq!(lanes_of(&volume, 16).await.0.len(), 8);
+        take_calls(&cluster);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (calls, most) = (take_calls(&cluster), if level == 17 { 3 } else { 24 });
+        let published = calls.get("PublishAppend").copied().unwrap_or(0);
+        assert!((1..=most).contains(&published), "level {level}: {calls:?}");
+        check_once(&read_all(&volume).await, 40, 2, "all lanes");
+        drop(writers);
+        cluster.check_namespace();
+    }
+}
+
+/// A writer with a small window would stand still for most of each second.
+#[tokio::test(start_paused = true)]
+async fn a_small_window_does_not_wait_for_the_second_to_be_over() {
+    let (_cluster, _client, volume) = start().await;
+    let options = RecordOptions { level: RecordLevel::Memory, window: 2 << 20, ..RecordOptions::default() };
+    let appender = volume.record_appender(FILE, options).await.expect("an appender");
+    let begun = tokio::time::Instant::now();
+    for _ in 0..40 {
+        appender.append(&[7; 512 << 10]).await.expect("taken");
+    }
+    appender.close().await.expect("closed");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(3), "20 MiB took {took:?}");
+    assert_eq!(read_all(&volume).await.into_values().collect::<Vec<_>>(), [40]);
+}

@@ -229,7 +229,8 @@ requests! {
     NoteDurable<'a> { files: messages = 2 }
     GetAppend { inode: u64 = 2, number: u64 = 3, lane: u32 = 4 }
     OpenAppend { inode: u64 = 2, after: u64 = 3, pg: u32 = 4, index: u32 = 5, creation_epoch: u64 = 6, lane: u32 = 7 }
-    PublishAppend { inode: u64 = 2, number: u64 = 3, to: u64 = 4 }
+    PublishAppend<'a> { inode: u64 = 2, number: u64 = 3, to: u64 = 4, more: messages = 5 }
+    PublishTo { number: u64 = 1, to: u64 = 2 }
     CreateSnapshot<'a> { name: bytes = 2, directory: u64 = 13 }
     DeleteSnapshot<'a> { name: bytes = 2, number: u64 = 13 }
     RenameSnapshot<'a> { name: bytes = 2, new_name: bytes = 3, number: u64 = 13 }

@@ -8,11 +8,12 @@
 //! whole blocks while the append is open, so a block that the file has is never written again; and nothing of a chunk after its append was
 //! closed. Repeating either is harmless, whoever does it. What the file got are ordinary extents: they may be cut, moved, and shared.
 //! Not here: which bytes are whole records and durable (whoever publishes knows that from the chunk's primary, or from a sealed chunk).
-use crate::appending::{APPENDING_LEVEL, LANE_SHIFT};
+use crate::appending::{APPENDING_LEVEL, LANE_SHIFT, TOGETHER_LEVEL};
 use crate::encoding::{AppendRecord, Extent, Inode};
 use crate::error::{OpError, Result};
 use crate::extent_map::UNBORN;
 use crate::key::{self, Kind};
+use crate::lend::AtLimit;
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;
 use crate::message::writer::{put_bytes, put_message, put_number, put_varint};
@@ -57,8 +58,14 @@ impl Namespace {
         if last.map_or(0, |(number, _)| number) != request.after {
             return Err(OpError::CHANGED);
         }
-        // What is written to the chunk is not refused any more.
-        self.check_quota(inode.quota, CHUNK_SIZE_MAX, 0)?;
+        // What is written to the chunk is not refused any more: there is to be room for it, and for as much in each other lane.
+        let most = FILE_SIZE_MAX - u64::from(LANES_MAX) * CHUNK_SIZE_MAX;
+        if self.level >= TOGETHER_LEVEL && inode.size.next_multiple_of(BLOCK) > most {
+            let text =
+                "records are appended to files of less than 2^63 - 2^30 bytes; truncate this one, or append to another";
+            return Err(OpError::new(ErrorCode::FileTooLarge, text));
+        }
+        self.check_quota(inode.quota, CHUNK_SIZE_MAX, 0).map_err(|error| self.explain_quota(error))?;
         let before = request.after & ((1 << LANE_SHIFT) - 1);
         let number = lane << LANE_SHIFT | (before + 1);
         let append = AppendRecord {
@@ -77,6 +84,14 @@ impl Namespace {
         Ok(())
     }
 
+    /// A quota may have room for the records that somebody means to append, and not for what they go to.
+    fn explain_quota(&self, error: OpError) -> OpError {
+        const TEXT: &str = "records go to the file in chunks of 64 MiB, and a quota around it has less than that free; remove files, or have \
+                            it raised";
+        let is_used_up = error.code == ErrorCode::QuotaExceeded && self.lending.at_limit != Some(AtLimit::Unreached);
+        if is_used_up && self.level >= TOGETHER_LEVEL { OpError::new(error.code, TEXT) } else { error }
+    }
+
     /// `close`: it came as `CloseAppend`.
     pub(crate) fn publish_append(
         &mut self,
@@ -87,22 +102,58 @@ impl Namespace {
     ) -> Result<()> {
         let request = request::PublishAppend::decode(bytes)?;
         let mut inode = self.writable_file(request.inode, context)?;
-        let mut append = self.append(request.inode, request.number)?;
-        if append.open {
-            if request.to > CHUNK_SIZE_MAX || !close && !request.to.is_multiple_of(BLOCK) {
+        let more = self.published_with(&request, close)?;
+        let all: Vec<(u64, u64)> = std::iter::once((request.number, request.to)).chain(more).collect();
+        // All of it or nothing.
+        let mut room = FILE_SIZE_MAX.saturating_sub(inode.size.next_multiple_of(BLOCK));
+        for (number, to) in &all {
+            let append = self.append(request.inode, *number)?;
+            if append.open && (*to > CHUNK_SIZE_MAX || !close && !to.is_multiple_of(BLOCK)) {
                 let text = "an open append is published in whole blocks of a chunk";
                 return Err(OpError::new(ErrorCode::InvalidArgument, text));
             }
-            if request.to > append.published {
-                self.grow_by(request.inode, &mut inode, &append, request.to, context)?;
-                append.published = request.to;
+            if append.open {
+                let length = to.saturating_sub(append.published);
+                room = room.checked_sub(length).ok_or(OpError::FILE_TOO_LARGE)?;
             }
-            append.open = !close;
-            self.put_append_record(request.inode, request.number, &append);
-            self.list_appending(request.inode, request.number, append.open);
         }
-        put_append(out, Some((request.number, append)), &inode);
+        let mut appends = Vec::with_capacity(all.len());
+        for (number, to) in all {
+            let mut append = self.append(request.inode, number)?;
+            if append.open {
+                if to > append.published {
+                    self.grow_by(request.inode, &mut inode, &append, to, context)?;
+                    append.published = to;
+                }
+                append.open = !close;
+                self.put_append_record(request.inode, number, &append);
+                self.list_appending(request.inode, number, append.open);
+            }
+            appends.push((number, append));
+        }
+        put_append(out, Some(appends[0]), &inode);
+        appends[1..].iter().for_each(|append| put_message(out, 4, |out| put_fields(out, *append)));
         Ok(())
+    }
+
+    /// The others that are to be published with it, of those that there are.
+    fn published_with(&self, request: &request::PublishAppend<'_>, close: bool) -> Result<Vec<(u64, u64)>> {
+        let mut more = Vec::new();
+        if close || self.level < TOGETHER_LEVEL {
+            return Ok(more);
+        }
+        request.more.visit(|bytes| {
+            let other = request::PublishTo::decode(bytes)?;
+            if more.len() + 1 >= LANES_MAX as usize {
+                let text = "a file has open appends in 16 lanes, so 15 are published with one of them";
+                return Err(OpError::new(ErrorCode::InvalidArgument, text));
+            }
+            if self.stored_append(request.inode, other.number).is_some() {
+                more.push((other.number, other.to));
+            }
+            Ok(())
+        })?;
+        Ok(more)
     }
 
     /// Puts the chunk's bytes up to `to` at the end of the file.
@@ -190,14 +241,17 @@ impl Namespace {
 /// An `OpenAppendResponse`.
 fn put_append(out: &mut Vec<u8>, append: Option<(u64, AppendRecord)>, inode: &Inode) {
     if let Some((number, append)) = append {
-        put_message(out, 1, |out| {
-            put_number(out, 1, number);
-            put_number(out, 2, u64::from(append.pg));
-            put_number(out, 3, u64::from(append.index));
-            put_number(out, 4, append.creation_epoch);
-            put_number(out, 5, append.published);
-            put_number(out, 6, u64::from(append.open));
-        });
+        put_message(out, 1, |out| put_fields(out, (number, append)));
     }
     put_number(out, 2, inode.size);
+}
+
+/// An `OpenAppend`.
+fn put_fields(out: &mut Vec<u8>, (number, append): (u64, AppendRecord)) {
+    put_number(out, 1, number);
+    put_number(out, 2, u64::from(append.pg));
+    put_number(out, 3, u64::from(append.index));
+    put_number(out, 4, append.creation_epoch);
+    put_number(out, 5, append.published);
+    put_number(out, 6, u64::from(append.open));
 }

@@ -4,15 +4,17 @@ use cairn_meta_core::{Appending, NamedScan, SessionState, Suspects};
 use cairn_types::{BLOCK_SIZE, ErrorCode, InodeId, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{
-    GetAppendRequest, OpenAppend, OpenAppendRequest, OpenAppendResponse, PublishAppendRequest, PunchRequest,
+    GetAppendRequest, OpenAppend, OpenAppendRequest, OpenAppendResponse, PublishAppendRequest, PublishTo, PunchRequest,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Driver {
     fn open_append(&mut self, inode: u64, after: u64, index: u32) -> Answer<OpenAppend> {
+        self.open_lane(inode, (after >> 56) as u32, after, index)
+    }
+    fn open_lane(&mut self, inode: u64, lane: u32, after: u64, index: u32) -> Answer<OpenAppend> {
         let header = self.next();
-        let lane = (after >> 56) as u32;
         let request = OpenAppendRequest { header, inode, after, pg: 7, index, creation_epoch: 3, lane };
         let answer: OpenAppendResponse = self.mutate(Opcode::OpenAppend, &request)?;
         Ok(answer.append.expect("an append"))
@@ -25,7 +27,8 @@ impl Driver {
     }
     fn append_op(&mut self, opcode: Opcode, inode: u64, number: u64, to: u64) -> Answer<OpenAppend> {
         let header = self.next();
-        let answer: OpenAppendResponse = self.mutate(opcode, &PublishAppendRequest { header, inode, number, to })?;
+        let answer: OpenAppendResponse =
+            self.mutate(opcode, &PublishAppendRequest { header, inode, number, to, ..Default::default() })?;
         self.check();
         assert_eq!(answer.size, self.getattr(inode).expect("it is there").size);
         Ok(answer.append.expect("an append"))
@@ -229,4 +232,67 @@ fn each_lane_has_appends_of_its_own() {
     d.unlink(ROOT, "f").unwrap();
     d.check();
     assert_eq!(d.namespace.appending_count(), 0);
+}
+
+/// Lanes that are published at once would get bytes twice or half of them, or members of different age disagree.
+#[test]
+fn lanes_are_published_together_or_not_at_all() {
+    let mut d = Driver::new();
+    d.set_feature_level(14);
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    let number = |lane: u64| lane << 56 | 1;
+    for lane in 0..4 {
+        d.open_lane(file, lane, 0, 20 + lane).unwrap();
+    }
+    let publish = |d: &mut Driver, opcode, more: &[(u64, u64)]| {
+        let header = d.next();
+        let more = more.iter().map(|(number, to)| PublishTo { number: *number, to: *to }).collect();
+        let request = PublishAppendRequest { header, inode: file, number: 1, to: BLOCK, more };
+        let answer: Answer<OpenAppendResponse> = d.mutate(opcode, &request);
+        d.check();
+        answer.map(|answer| answer.more.iter().map(|one| (one.number, one.published, one.open)).collect::<Vec<_>>())
+    };
+    let more = [(number(1), BLOCK), (number(2), 2 * BLOCK), (number(1), 3 * BLOCK), (number(9), BLOCK)];
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &more), Ok(vec![]), "members of before do the first one");
+    assert_eq!(d.getattr(file).unwrap().size, BLOCK);
+    d.set_feature_level(17);
+    let torn = [(number(1), BLOCK), (number(2), BLOCK + 1)];
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &torn), Err(ErrorCode::InvalidArgument));
+    assert_eq!(d.getattr(file).unwrap().size, BLOCK, "nothing of it was done");
+    d.close_append(file, number(3), 5).unwrap();
+    let too_many: Vec<(u64, u64)> = (0..16).map(|_| (number(1), BLOCK)).collect();
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &too_many), Err(ErrorCode::InvalidArgument));
+    let answered = vec![(number(1), BLOCK, true), (number(2), 2 * BLOCK, true), (number(1), 3 * BLOCK, true)];
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &more), Ok(answered.clone()), "what is not known is left out");
+    let again: Vec<_> = answered
+        .iter()
+        .map(|(n, to, open)| (*n, (*to).max(if *n == number(1) { 3 * BLOCK } else { 0 }), *open))
+        .collect();
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &more), Ok(again));
+    assert_eq!(publish(&mut d, Opcode::PublishAppend, &[(number(3), BLOCK)]), Ok(vec![(number(3), 5, false)]));
+    let places: Vec<(u64, u32, u64)> =
+        d.extents(file).unwrap().iter().map(|e| (e.file_offset / BLOCK, e.index, e.length)).collect();
+    assert_eq!(places, [(0, 20, BLOCK), (1, 23, 5), (2, 21, BLOCK), (3, 22, 2 * BLOCK), (5, 21, 2 * BLOCK)]);
+    assert_eq!(publish(&mut d, Opcode::CloseAppend, &[(number(1), 9 * BLOCK)]), Ok(vec![]), "one is closed");
+    assert!(d.get_append(file, number(1)).unwrap().unwrap().open);
+}
+
+/// Records would be acknowledged that the file can never get.
+#[test]
+fn no_append_is_opened_where_the_file_has_no_room() {
+    let mut d = Driver::new();
+    d.set_feature_level(14);
+    let file = d.create(ROOT, "f", 0o644).unwrap().inode;
+    let most = (1 << 63) - (1 << 30) - BLOCK;
+    d.truncate(file, most + 1).unwrap();
+    d.open_append(file, 0, 20).unwrap();
+    d.close_append(file, 1, 0).unwrap();
+    d.set_feature_level(17);
+    assert_eq!(d.open_append(file, 1, 21), Err(ErrorCode::FileTooLarge));
+    d.truncate(file, most).unwrap();
+    // All are opened while there is room, and then filled.
+    let open = |lane: u32| d.open_lane(file, lane, u64::from(lane == 0), 30 + lane).unwrap().number;
+    for number in (0..16).map(open).collect::<Vec<_>>() {
+        assert_eq!(d.publish_append(file, number, 64 << 20).map(|append| append.published), Ok(64 << 20));
+    }
 }

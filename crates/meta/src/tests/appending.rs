@@ -40,7 +40,7 @@ fn open(writer: &mut Caller, inode: u64, after: u64) {
 }
 
 fn publish(writer: &mut Caller, opcode: Opcode, inode: u64, (number, to): (u64, u64)) {
-    let request = PublishAppendRequest { header: Some(writer.header()), inode, number, to };
+    let request = PublishAppendRequest { header: Some(writer.header()), inode, number, to, ..Default::default() };
     writer.call::<OpenAppendResponse>(opcode, &request).expect("published");
 }
 
