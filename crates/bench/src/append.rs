@@ -36,6 +36,9 @@ pub struct AppendArgs {
     /// Records of one writer that are under way at the same time
     #[arg(long, default_value_t = 256)]
     pub depth: usize,
+    /// First records of each writer that are not in the latencies: at the beginning all writers are in one chunk
+    #[arg(long, default_value_t = 0)]
+    pub warm_up: u64,
     /// When a record counts as appended
     #[arg(long, value_enum, default_value = "durable")]
     pub level: Level,
@@ -92,8 +95,8 @@ async fn append_all(
     let tasks: Vec<_> = (0u64..)
         .zip(appenders)
         .map(|(i, appender)| {
-            let (count, size, depth) = (each + u64::from(i < more), args.size.0 as usize, args.depth);
-            tokio::spawn(async move { write(appender, i << 40, count, size, depth).await })
+            let (count, size, how) = (each + u64::from(i < more), args.size.0 as usize, (args.depth, args.warm_up));
+            tokio::spawn(async move { write(appender, i << 40, count, size, how).await })
         })
         .collect();
     let mut latency = latencies();
@@ -114,9 +117,10 @@ async fn write(
     first: u64,
     count: u64,
     size: usize,
-    depth: usize,
+    (depth, warm_up): (usize, u64),
 ) -> anyhow::Result<Histogram<u64>> {
     let (mut latency, mut record, mut under_way) = (latencies(), vec![7u8; size], VecDeque::new());
+    let is_measured = |number: u64| number - first >= warm_up;
     for number in first..first + count {
         if under_way.len() == depth
             && let Some((ticket, begun)) = under_way.pop_front()
@@ -124,7 +128,7 @@ async fn write(
             finish(ticket, begun, &mut latency).await?;
         }
         record[..8].copy_from_slice(&number.to_le_bytes());
-        let begun = RealClock.now();
+        let begun = is_measured(number).then(|| RealClock.now());
         under_way.push_back((appender.append(&record).await?, begun));
     }
     while let Some((ticket, begun)) = under_way.pop_front() {
@@ -136,11 +140,13 @@ async fn write(
 
 async fn finish(
     ticket: cairn_client::record::RecordTicket,
-    begun: cairn_types::Time,
+    begun: Option<cairn_types::Time>,
     latency: &mut Histogram<u64>,
 ) -> anyhow::Result<()> {
     ticket.done().await?;
-    latency.saturating_record(RealClock.now().since(begun).as_micros() as u64);
+    if let Some(begun) = begun {
+        latency.saturating_record(RealClock.now().since(begun).as_micros() as u64);
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Records that many writers append to one file while servers die: each is there whole, and once.
 use crate::members::leader;
 use crate::support::{Cluster, Shape, text};
+use crate::wait::until;
 use cairn_client::record::{RecordLevel, RecordOptions};
 use cairn_client::{Client, ConnectOptions, Volume};
 use cairn_wire::meta::CreateRequest;
@@ -370,4 +371,45 @@ fn records_go_in_and_out_of_commands() {
     assert_eq!(text(&cluster.cairn(&["fs", "tail", "--record", "/s"]).stdout), "again\n");
     cluster.ok(&["fs", "rm", "--skip-trash", "/s"]);
     cluster.ok(&["admin", "fsck"]);
+}
+
+/// Whoever interrupts a writer would not know where to go on, or be told of records in a file that is gone.
+#[test]
+fn an_append_of_records_that_ends_says_which_are_there() {
+    let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
+    let begin = |path: &str| {
+        let mut child =
+            cluster.command(&["fs", "append", "--record", path]).stdin(Stdio::piped()).spawn().expect("append");
+        child.stdin.as_mut().expect("a pipe").write_all(b"one\ntwo\nthree\n").expect("taken");
+        until("what came is visible before the input ends", || {
+            text(&cluster.cairn(&["fs", "tail", "--record", path]).stdout) == "one\ntwo\nthree\n"
+        });
+        child
+    };
+    let mut number = 0;
+    // It looks now and then what is acknowledged.
+    until("all of them are said to be there", || {
+        number += 1;
+        let mut writer = begin(&format!("/interrupted{number}"));
+        // Its input goes on, or it may end before it sees the signal.
+        let pipe = writer.stdin.take();
+        let pid = rustix::process::Pid::from_raw(writer.id() as i32).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
+        let output = writer.wait_with_output().expect("ended");
+        drop(pipe);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("records of the input"), "{said}");
+        said.contains("interrupted; the first 3 records of the input, 14 B, are in ")
+    });
+    let mut writer = begin("/removed");
+    cluster.ok(&["fs", "rm", "--skip-trash", "/removed"]);
+    let mut pipe = writer.stdin.take().expect("a pipe");
+    until("the writer has ended", || {
+        // Whose reader may be gone.
+        let _taken = pipe.write_all(b"more\n");
+        writer.try_wait().expect("a child").is_some()
+    });
+    let output = writer.wait_with_output().expect("ended");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("/removed") && !said.contains(" are in "), "{said}");
 }

@@ -123,6 +123,11 @@ impl Cutter {
     }
 }
 
+/// The file was removed meanwhile, with all that was appended to it.
+fn is_gone(error: &CliError) -> bool {
+    matches!(error.code(), Some(ErrorCode::Stale | ErrorCode::NotFound))
+}
+
 /// What is in the file, and what is on its way.
 struct Progress<'a> {
     context: &'a Context,
@@ -204,8 +209,10 @@ impl AppendArgs {
         match outcome.and(closed) {
             Ok(()) => self.show(&progress, &cutter),
             Err(error) => {
-                let text = format!("{} of the input are in {}", bytes(progress.synced), progress.at);
-                context.plain_report().warn(&text);
+                if !is_gone(&error) {
+                    let text = format!("{} of the input are in {}", bytes(progress.synced), progress.at);
+                    context.plain_report().warn(&text);
+                }
                 Err(error)
             }
         }

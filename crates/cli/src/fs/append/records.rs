@@ -1,7 +1,7 @@
 //! `cairn fs append --record`: standard input as framed records, at the side of any number of other writers.
 //!
 //! Memory: what is read ahead, the window of the writer, and a note of each of [`TICKETS_MAX`] records.
-use super::{Cutter, Unit};
+use super::{Cutter, Unit, is_gone};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::human::bytes;
@@ -12,6 +12,8 @@ use cairn_client::record::{RecordAppender, RecordLevel, RecordOptions, RecordTic
 use cairn_client::{RemotePath, Volume};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Records that are not known to be appended.
 const TICKETS_MAX: usize = 4096;
@@ -25,8 +27,13 @@ pub(super) fn parse_level(text: &str) -> std::result::Result<RecordLevel, String
     }
 }
 
+/// While the input stands still it is looked at so often what of it is appended.
+const LOOK_APART: Duration = Duration::from_millis(200);
+
 /// What was given, and what of it is appended.
-struct Given {
+struct Given<'a> {
+    context: &'a Context,
+    at: RemotePath,
     appender: RecordAppender,
     tickets: VecDeque<(RecordTicket, u64)>,
     records: u64,
@@ -42,9 +49,9 @@ pub(super) async fn append(
 ) -> Result<()> {
     let options = RecordOptions { level, ..RecordOptions::default() };
     let appender = volume.record_appender(&at.path, options).await.map_err(|e| e.named_for(&at))?;
-    let mut given = Given { appender, tickets: VecDeque::new(), records: 0, bytes: 0 };
-    let outcome = given.run(&at, unit).await;
-    let flushed = given.appender.flush().await.map_err(|e| CliError::from(e.named_for(&at)));
+    let mut given = Given { context, at, appender, tickets: VecDeque::new(), records: 0, bytes: 0 };
+    let outcome = given.run(unit).await;
+    let flushed = given.appender.flush().await.map_err(|e| CliError::from(e.named_for(&given.at)));
     while let Some((ticket, bytes)) = given.tickets.pop_front() {
         match ticket.done().await {
             Ok(()) => given.count(bytes),
@@ -52,13 +59,15 @@ pub(super) async fn append(
         }
     }
     if let Err(error) = outcome.and(flushed) {
-        let text = format!("the first {} records of the input, {}, are in {at}", given.records, bytes(given.bytes));
-        context.plain_report().warn(&text);
+        // Of a file that is gone nothing is left.
+        if !is_gone(&error) {
+            context.plain_report().warn(&given.text());
+        }
         return Err(error);
     }
     if context.out.is_json() {
         let mut object = Map::new();
-        put_name(&mut object, "path", &at.path);
+        put_name(&mut object, "path", &given.at.path);
         object.insert("bytes".into(), json!(given.bytes));
         object.insert("records".into(), json!(given.records));
         return context.out.json(&Value::Object(object));
@@ -69,34 +78,60 @@ pub(super) async fn append(
     context.out.line(format!("appended {} records, {}", given.records, bytes(given.bytes)))
 }
 
-impl Given {
+impl Given<'_> {
     /// The whole input.
-    async fn run(&mut self, at: &RemotePath, unit: Unit) -> Result<()> {
+    async fn run(&mut self, unit: Unit) -> Result<()> {
         let (mut cutter, mut input) = (Cutter::new(unit), read_as_it_comes());
-        while let Some(part) = input.recv().await {
+        loop {
+            let part = match timeout(LOOK_APART, input.recv()).await {
+                Ok(Some(part)) => part,
+                Ok(None) => break,
+                Err(_) => {
+                    self.look()?;
+                    continue;
+                }
+            };
             let whole = cutter.push(&part?)?;
-            self.give(at, unit, &whole).await?;
+            self.give(unit, &whole).await?;
         }
         let rest = cutter.end()?;
-        self.give(at, unit, &rest).await
+        self.give(unit, &rest).await
     }
 
-    async fn give(&mut self, at: &RemotePath, unit: Unit, whole: &[u8]) -> Result<()> {
+    async fn give(&mut self, unit: Unit, whole: &[u8]) -> Result<()> {
         let records: Vec<&[u8]> = match unit {
             Unit::Records(size) => whole.chunks(size).collect(),
             Unit::Any | Unit::Lines => whole.split_inclusive(|byte| *byte == b'\n').collect(),
         };
         for record in records {
-            let ticket = self.appender.append(record).await.map_err(|e| e.named_for(at))?;
+            let ticket = self.appender.append(record).await.map_err(|e| e.named_for(&self.at))?;
             self.tickets.push_back((ticket, record.len() as u64));
             while self.tickets.len() > TICKETS_MAX
                 && let Some((ticket, bytes)) = self.tickets.pop_front()
             {
-                ticket.done().await.map_err(|e| e.named_for(at))?;
+                ticket.done().await.map_err(|e| e.named_for(&self.at))?;
                 self.count(bytes);
             }
         }
+        self.look()
+    }
+
+    /// Counts what is appended by now, and notes what to say if a signal ends the command.
+    fn look(&mut self) -> Result<()> {
+        while let Some((ticket, bytes)) = self.tickets.front_mut()
+            && let Some(outcome) = ticket.try_done()
+        {
+            let bytes = *bytes;
+            self.tickets.pop_front();
+            outcome.map_err(|e| e.named_for(&self.at))?;
+            self.count(bytes);
+        }
+        self.context.note_interrupt(format!("{}; of what came later it is not known", self.text()));
         Ok(())
+    }
+
+    fn text(&self) -> String {
+        format!("the first {} records of the input, {}, are in {}", self.records, bytes(self.bytes), self.at)
     }
 
     fn count(&mut self, bytes: u64) {
