@@ -4,15 +4,17 @@
 Starts a manager, a meta and three data processes on loopback. Ends by itself, ends only what it started.
 `rates`: eight writers of 4 KiB records at each level, in turns with a plain r3 write of the same bytes; what a record takes of all processors above that.
 `many`: ten thousand writers; operations of the metadata for each chunk, and the memory of the data processes before and at the most.
-`kill`: the primary of the file's chunk is ended with SIGKILL in the middle (six data processes); the longest time that a record took.
-Usage: CAIRN=target/release/cairn bench/append.py [rates|many|kill] [RECORDS] [WRITERS]
+`kill`: a member of the file's chunk is ended with SIGKILL in the middle (six data processes), with `all` one after the other; the longest time that a
+record took, to be compared with `none`, where nothing is ended. Eight writers of 4 KiB, 16 under way; or more than 64 of 100 bytes, one under way.
+Usage: CAIRN=target/release/cairn bench/append.py [rates|many|kill] [RECORDS] [WRITERS] [one|all|none]
 """
 import json, os, shutil, signal, subprocess, sys, tempfile, threading, time
 from cluster import CAIRN, Cluster
 
 WHAT = sys.argv[1] if len(sys.argv) > 1 else "rates"
 RECORDS = int(sys.argv[2]) if len(sys.argv) > 2 else {"rates": 60_000, "many": 1_000_000, "kill": 400_000}[WHAT]
-WRITERS = int(sys.argv[3]) if len(sys.argv) > 3 else 10_000
+WRITERS = int(sys.argv[3]) if len(sys.argv) > 3 else {"many": 10_000}.get(WHAT, 8)
+ENDED = sys.argv[4] if len(sys.argv) > 4 else "one"
 
 
 def bench(cluster, *arguments):
@@ -72,27 +74,30 @@ def many(cluster):
 
 
 def kill(cluster):
-    done = []
-    run = threading.Thread(target=lambda: done.extend(bench(cluster, "append", "--writers", 8, "--size", "4k", "--records", RECORDS, "--depth", 16)))
+    done, how = [], ("--size", "4k", "--depth", 16) if WRITERS <= 64 else ("--size", 100, "--depth", 1, "--warm-up", 4)
+    run = threading.Thread(target=lambda: done.extend(bench(cluster, "append", "--writers", WRITERS, "--records", RECORDS, *how)))
     run.start()
-    time.sleep(4)
 
     def appended(name):
         return sum(value for metric, _, value in cluster.metrics(name) if metric == "cairn_data_append_bytes")
 
     datas = [name for name in cluster.processes if name.startswith("data")]
+    first = {name: appended(name) for name in datas}
+    while run.is_alive() and not any(appended(name) > first[name] + (1 << 20) for name in datas):
+        time.sleep(0.2)
+    time.sleep(3)
     before = {name: appended(name) for name in datas}
     time.sleep(0.5)
     # All members of the chunk's group take its bytes; one after the other is ended, and one of them is the primary.
-    members = [name for name in datas if appended(name) > before[name] + (1 << 20)]
-    for name in members[:1] if len(sys.argv) <= 4 else members:
+    members = [name for name in datas if appended(name) > before[name] + (1 << 18)]
+    for name in {"none": [], "one": members[:1], "all": members}[ENDED]:
         if run.is_alive():
             cluster.signal(name, signal.SIGKILL)
             print("ended:", name, "of", members, flush=True)
             time.sleep(3)
     run.join()
     for row in done:
-        print(f"{row['per_second']:.0f} records/s; p99 {row['p99_us'] / 1000:.0f} ms; the longest took {row['max_us'] / 1e6:.2f} s; each record is there once")
+        print(f"{WRITERS} writers: {row['per_second']:.0f} records/s; p50 {row['p50_us'] / 1000:.0f}, p99 {row['p99_us'] / 1000:.0f} ms; the longest took {row['max_us'] / 1e6:.2f} s; each record is there once")
 
 
 root = tempfile.mkdtemp(prefix="cairn-append-")
