@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# portable.sh: the optimized program for machines with an older C library than this one's (glibc 2.17 and newer: RHEL 7, Debian 8, Ubuntu 14.04).
+# portable.sh: the optimized program for machines with an older C library than this one's (glibc 2.17 and newer; the kernel has to be Linux 3.17 at least).
 # It is linked by zig, which is installed with pip into a directory of its own below target/tools. The last line is the program's path.
 #   GLIBC=2.28 scripts/portable.sh   for another oldest version
 set -euo pipefail

@@ -1,5 +1,5 @@
 //! Checks the Markdown: relative links lead somewhere, ARCHITECTURE.md names every crate, the changelog has a place
-//! for what comes next.
+//! for what comes next, sentences are short.
 
 use crate::cargo::Workspace;
 use crate::files::SourceFile;
@@ -7,6 +7,7 @@ use crate::findings::Findings;
 use anyhow::Result;
 use std::path::{Component, Path, PathBuf};
 
+mod sentences;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,9 @@ pub fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
             if let Err(why) = resolve(&workspace.root, document, &documents, &link.target) {
                 findings.fail(format!("{}:{}: link to {}: {why}", document.path.display(), link.line, link.target));
             }
+        }
+        if let Some(why) = sentences::too_long(&document.text) {
+            findings.fail(format!("{}: {why}; make two of the longest", document.path.display()));
         }
     }
     let find = |name: &str| documents.iter().find(|document| document.path == Path::new(name));

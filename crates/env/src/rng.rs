@@ -47,8 +47,9 @@ impl Rng for OsRng {
     fn fill(&self, buf: &mut [u8]) {
         let mut rest = buf;
         while !rest.is_empty() {
+            // By its number: the C library has the function from glibc 2.25 on, packages are for older ones too.
             // SAFETY: the pointer and length are those of a live, exclusively borrowed slice.
-            let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+            let got = unsafe { libc::syscall(libc::SYS_getrandom, rest.as_mut_ptr(), rest.len(), 0) };
             if let Ok(got) = usize::try_from(got) {
                 rest = &mut rest[got..];
                 continue;
