@@ -108,7 +108,9 @@ pub fn run(args: &DoctorArgs, global: &GlobalArgs) -> Result<Exit, ServeError> {
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
     let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
     if !global.json {
-        println!("{} good, {} warnings, {} bad", count(Level::Good), count(Level::Warning), count(Level::Bad));
+        let warnings = count(Level::Warning);
+        let s = if warnings == 1 { "" } else { "s" };
+        println!("{} good, {warnings} warning{s}, {} bad", count(Level::Good), count(Level::Bad));
     }
     Ok(match worst {
         Level::Good => Exit::Done,

@@ -17,6 +17,8 @@ pub struct Progress {
     /// Of a walk that prints its results itself: since when, and whether its count is drawn if it takes long.
     walk: Option<Instant>,
     seen: AtomicU64,
+    /// When the walk last printed something, in milliseconds of its time.
+    printed: AtomicU64,
 }
 
 impl Progress {
@@ -36,7 +38,7 @@ impl Progress {
         if shown {
             bar.enable_steady_tick(TICK);
         }
-        Self { bar, files: AtomicU64::new(0), walk: None, seen: AtomicU64::new(0) }
+        Self { bar, files: AtomicU64::new(0), walk: None, seen: AtomicU64::new(0), printed: AtomicU64::new(0) }
     }
     /// Of a command that goes through a tree and may find nothing to print for long. Nothing is drawn in the first moment.
     pub fn of_walk(shown: bool) -> Self {
@@ -45,20 +47,30 @@ impl Progress {
             bar.set_style(style);
         }
         let walk = (shown && std::io::stderr().is_terminal()).then(Instant::now);
-        Self { bar, files: AtomicU64::new(0), walk, seen: AtomicU64::new(0) }
+        Self { bar, files: AtomicU64::new(0), walk, seen: AtomicU64::new(0), printed: AtomicU64::new(0) }
     }
     /// The walk has come by something.
     pub fn looked(&self) {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(begin) = self.walk.filter(|_| seen.is_multiple_of(256) || seen < 256) else { return };
-        if begin.elapsed() < SILENCE {
+        if begin.elapsed() < SILENCE + Duration::from_millis(self.printed.load(Ordering::Relaxed)) {
             return;
         }
         if self.bar.is_hidden() {
+            self.bar.reset();
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.bar.enable_steady_tick(TICK);
         }
         self.bar.set_message(format!("{seen} looked at"));
+    }
+    /// The walk prints a lot from here on: the bar goes, and comes back only after another silence.
+    pub fn rest(&self) {
+        let Some(begin) = self.walk else { return };
+        if !self.bar.is_hidden() {
+            self.bar.finish_and_clear();
+            self.bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        self.printed.store(begin.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
     /// Prints something else while the bar is away.
     pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {

@@ -254,8 +254,9 @@ impl Builder<'_> {
             host: based.as_ref().map(|n| n.host.clone()).unwrap_or_default(),
             software: String::new(),
             incarnation,
-            // Whoever does not register within the time-out is marked down like anybody else.
-            up: true,
+            // A node that does not register within the time-out is marked down like any other. One that was removed
+            // never registers, and nobody waits for it: while it counted as up, new partitions would be seated on it.
+            up: !self.state.is_removed(id),
             since: self.wanted.now,
             version: self.state.version,
         };

@@ -113,7 +113,7 @@ async fn ask(managers: &[String], labels: &[(String, Label)], key: Key) -> Vec<F
         0 => Finding::good("cluster", "the managers answer, and nothing is wrong"),
         count => Finding::warning(
             "cluster",
-            format!("the managers answer, and see {count} problems"),
+            format!("the managers answer, and see {count} problem{}", if count == 1 { "" } else { "s" }),
             "some of them may concern this node",
             "cairn admin status",
         ),

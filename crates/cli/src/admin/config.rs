@@ -102,15 +102,9 @@ fn line(item: &ConfigItem, now: &[ConfigItem]) -> String {
     }
 }
 
-/// What was set.
+/// What was set, for programs.
 pub(super) fn tell(context: &Context, items: &[ConfigItem]) -> Result<()> {
-    for item in items {
-        match context.out.is_json() {
-            true => context.out.json(&json!({ "key": item.key, "value": item.value }))?,
-            false => context.out.line(format!("{} = {}", item.key, item.value))?,
-        }
-    }
-    Ok(())
+    items.iter().try_for_each(|item| context.out.json(&json!({ "key": item.key, "value": item.value })))
 }
 
 /// Splits `KEY=VALUE`; what is wrong comes as sentences.

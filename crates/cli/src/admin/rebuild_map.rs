@@ -178,6 +178,9 @@ fn show(context: &Context, found: &Found, made: Option<&State>, remarks: &[Remar
         found.nodes.len(),
         found.disks.len()
     ))?;
-    out.line(format!("makes {groups} placement groups, {partitions} partitions, volumes: {}", volumes.join(", ")))?;
+    out.line(format!(
+        "makes placement groups: {groups}, meta partitions: {partitions}, volumes: {}",
+        volumes.join(", ")
+    ))?;
     remarks.iter().try_for_each(|remark| out.line(format!("{}: {}", word(remark.weight), remark.text)))
 }

@@ -101,7 +101,7 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let inodes: u64 = status.partitions.iter().map(|p| p.inodes).sum();
     let contents: u64 = status.partitions.iter().map(|p| p.file_bytes).sum();
     let volumes = map.volumes.iter().filter(|volume| !volume.deleted).count();
-    lines.push(format!("volumes     {volumes}, with {inodes} inodes and {} in files", bytes(contents)));
+    lines.push(format!("volumes     {volumes}, with {inodes} inodes and {} in files{}", bytes(contents), unheard(map)));
     let down: Vec<String> = map
         .nodes
         .iter()
@@ -117,6 +117,15 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     lines.push(String::new());
     lines.extend(problems(status));
     lines
+}
+
+/// What the sums of inodes and bytes lack.
+fn unheard(map: &ClusterMap) -> String {
+    match leaderless(map).len() {
+        0 => String::new(),
+        1 => "; those of the partition without a leader are not known".into(),
+        more => format!("; those of the {more} partitions without a leader are not known"),
+    }
 }
 
 /// Above this much of the space in use something has to be done soon: repair and writes need room.

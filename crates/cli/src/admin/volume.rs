@@ -193,7 +193,13 @@ async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {
     let what = format!("volume {name:?}");
     let answer: SetConfigResponse = client.manager(&what, Opcode::SetVolume, &request).await?;
     config::mistakes(answer.mistakes, NEXT)?;
-    config::tell(context, &items)
+    if context.out.is_json() {
+        return config::tell(context, &items);
+    }
+    items.iter().try_for_each(|item| match item.value.is_empty() {
+        true => context.out.line(format!("{} is as the cluster has it", item.key)),
+        false => context.out.line(format!("{} = {}", item.key, item.value)),
+    })
 }
 
 /// What becomes of a volume that is deleted with its contents.

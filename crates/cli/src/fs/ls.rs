@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::read_flags::StaleFlags;
 use crate::mode;
+use crate::progress::Progress;
 use crate::remote::{Found, Pages, attributes_of, expand_all};
 use crate::report::Done;
 use cairn_client::{RemotePath, Volume};
@@ -54,7 +55,7 @@ impl LsArgs {
         if self.paths.is_empty() {
             self.paths.push("/".into());
         }
-        let report = context.plain_report();
+        let report = context.walk_report();
         let found = expand_all(context, &self.paths, false, &report).await;
         let headings = self.recursive || found.len() + report.failed() as usize > 1;
         let (mut directories, mut files) = (Vec::new(), Vec::new());
@@ -85,7 +86,7 @@ impl LsArgs {
                     .line([gap.as_bytes(), &context.out.name(directory.at.to_string().as_bytes()), b":"].concat())?;
             }
             first = false;
-            match self.list(context, &directory).await {
+            match self.list(context, &directory, report.progress()).await {
                 Ok(below) => {
                     report.done(Done::Directory);
                     stack.extend(below.into_iter().rev());
@@ -103,12 +104,13 @@ impl LsArgs {
     }
 
     /// Prints a directory; returns the directories in it if they are to be listed too.
-    async fn list(&self, context: &Context, directory: &Found) -> Result<Vec<Found>> {
+    async fn list(&self, context: &Context, directory: &Found, progress: &Progress) -> Result<Vec<Found>> {
         let mut below = Vec::new();
         let mut items = Vec::new();
         let mut pages = Pages::new(&directory.volume, directory.attributes.inode, &directory.at.path);
         while let Some(page) = pages.next().await? {
             for entry in page {
+                progress.looked();
                 if !self.all && entry.name.starts_with(b".") {
                     continue;
                 }
@@ -120,10 +122,12 @@ impl LsArgs {
                 items.push(Item { at: directory.at.join(&entry.name), name: entry.name, attributes });
             }
             if items.len() >= SORT_MAX {
+                progress.rest();
                 self.flush(context, directory, &mut items, &mut below).await?;
             }
         }
         items.sort_by(|a, b| a.name.cmp(&b.name));
+        progress.rest();
         self.flush(context, directory, &mut items, &mut below).await?;
         Ok(below)
     }

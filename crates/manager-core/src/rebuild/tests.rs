@@ -405,6 +405,8 @@ fn what_was_removed_stays_removed() {
             assert_eq!(new.disk(DiskId(disk)).map(|disk| disk.state), Some(DiskState::Removed), "d{disk}");
         }
         assert!(new.gone.contains(&NodeId(20)) && !new.gone.contains(&NodeId(19)));
+        let up = |node| new.node(NodeId(node)).is_some_and(|node| node.up);
+        assert!(up(19) && !up(20), "new partitions are seated on nodes that are up");
         let pg = new.pg(PgId(1)).expect("found");
         let members: Vec<DiskId> = pg.members.iter().map(|member| member.disk).collect();
         assert_eq!((members, pg.formers.len()), (vec![DiskId(1), DiskId(2), DiskId(3)], 0));
