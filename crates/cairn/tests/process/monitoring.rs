@@ -1,5 +1,6 @@
-//! What is shipped for monitoring: every metric that alerts and dashboard name is one that servers have, every alert has its section of the runbook.
-use crate::support::{Cluster, Shape, text};
+//! What is shipped for monitoring: every metric that alerts and dashboard name is one that servers have, every alert
+//! has its section of the runbook.
+use crate::support::{Cluster, Shape, binary, text};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,18 +93,48 @@ fn every_alert_has_its_section_of_the_runbook() {
     );
 }
 
-/// Prometheus would refuse the file.
-#[test]
-fn prometheus_takes_the_alerts() {
-    let Ok(output) = Command::new("promtool")
-        .args(["check", "rules"])
-        .arg(project().join("packaging/monitoring/alerts.yml"))
-        .output()
-    else {
+/// Runs promtool, of `make test`'s tools or the system; false where there is none.
+fn promtool(what: &str, file: &Path) -> bool {
+    let own = Path::new(binary()).ancestors().nth(2).map(|target| target.join("tools/bin/promtool"));
+    let program = own.filter(|own| own.is_file()).unwrap_or_else(|| "promtool".into());
+    let Ok(output) = Command::new(program).args([what, "rules"]).arg(file).output() else {
         println!("skipped: promtool is not installed");
-        return;
+        return false;
     };
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    true
+}
+
+/// Prometheus would refuse the file, an alert never fire, or a healthy cluster wake somebody up.
+#[test]
+fn prometheus_takes_the_alerts() {
+    let directory = project().join("packaging/monitoring");
+    if !promtool("check", &directory.join("alerts.yml")) {
+        return;
+    }
+    promtool("test", &directory.join("alerts_test.yml"));
+    let (alerts, tests) = (file("packaging/monitoring/alerts.yml"), file("packaging/monitoring/alerts_test.yml"));
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("- name: {alert}\n")), "nobody has seen {alert} fire");
+    }
+}
+
+/// A panel would show an error in place of a curve.
+#[test]
+fn prometheus_takes_the_expressions_of_the_dashboard() {
+    let dashboard: serde_json::Value = serde_json::from_str(&file("packaging/monitoring/grafana.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let mut rules = String::from("groups:\n  - name: panels\n    rules:\n");
+    for (number, target) in targets.enumerate() {
+        // What Grafana puts in for its variables.
+        let expression = target["expr"].as_str().expect("text").replace("$__rate_interval", "5m");
+        rules += &format!("      - record: panel:{number}\n        expr: {}\n", serde_json::Value::from(expression));
+    }
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("panels.yml");
+    fs::write(&path, rules).expect("written");
+    promtool("check", &path);
 }
 
 /// Grafana would refuse the file, or show panels over each other.
