@@ -230,7 +230,8 @@ mod tests {
     fn the_next_step_is_added_once() {
         assert_eq!(remote("no such file").to_string(), "/a: no such file; check the path with cairn fs ls");
         assert_eq!(remote("no such file; look at /b").to_string(), "/a: no such file; look at /b");
-        let error = WireError::new(ErrorCode::VersionUnsupported, "this needs feature level 10, and n3 was not heard yet");
+        let error =
+            WireError::new(ErrorCode::VersionUnsupported, "this needs feature level 10, and n3 was not heard yet");
         let error = CliError::Client(ClientError::Remote { what: "/".into(), error }).to_string();
         assert!(error.ends_with("not heard yet"), "nobody has a version that is too old: {error}");
         // A refusal has its own reason: to repeat the command changes nothing.
