@@ -212,8 +212,10 @@ impl Namespace {
                 None => self.mark_deleted(number),
                 Some(listed) if listed.pending => {}
                 Some(listed) => {
-                    let record = SnapshotRecord { pending: false, name: listed.name.clone(), ..record.clone() };
-                    self.put_snapshot(number, record);
+                    let now = SnapshotRecord { pending: false, name: listed.name.clone(), ..record.clone() };
+                    if now != record {
+                        self.put_snapshot(number, now);
+                    }
                 }
             }
         }

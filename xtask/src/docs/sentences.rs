@@ -22,15 +22,17 @@ fn lengths(text: &str) -> Vec<usize> {
     };
     let mut code = false;
     for line in text.lines() {
-        let line = line.trim();
+        let mut line = line.trim();
         let fence = line.starts_with("```");
         if fence || code || line.is_empty() || line.starts_with(['|', '#']) {
             code ^= fence;
             end(&mut words);
             continue;
         }
-        if line.starts_with("- ") || line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok()) {
+        let numbered = line.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
+        if let Some(item) = line.strip_prefix("- ").or(numbered.map(|(_, item)| item)) {
             end(&mut words);
+            line = item;
         }
         for word in line.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)) {
             words += 1;
@@ -52,7 +54,7 @@ mod tests {
     fn sentences_are_told_from_tables_and_code() {
         let page = "# A title of some words\n\nOne two three. Four\nfive (six).\n\n- Seven eight\n- nine\n\n\
                     | a | b c d e |\n\n```sh\nls -l a b c d e f\n```\nThe file `a.b` is ten.\n1. Eleven\n";
-        assert_eq!(lengths(page), [3, 3, 2, 1, 5, 2]);
+        assert_eq!(lengths(page), [3, 3, 2, 1, 5, 1]);
         assert_eq!(too_long(page), None);
         assert!(too_long(&"word ".repeat(21)).is_some_and(|why| why.contains("21.0 words")));
     }

@@ -148,7 +148,7 @@ pub(super) async fn publish_to(volume: &Volume, inode: u64, path: &[u8], chunk: 
     if let Some(published) = done.has(number, to) {
         return Ok(published);
     }
-    done.failed.since(asked)?;
+    done.failed.since(asked, cluster.patience)?;
     let mut all = std::mem::take(&mut *publisher.wanted.lock());
     let to = all.remove(&number).unwrap_or(to).max(to);
     let is_alone = done.alone.is_some_and(|since| asked.since(since) < ALONE);

@@ -106,9 +106,10 @@ impl Failure {
         }
     }
 
-    /// For who waits since then.
-    pub fn since(&self, asked: Time) -> Result<()> {
-        self.0.as_ref().filter(|(at, _)| *at >= asked).map_or(Ok(()), |(_, error)| Err(error.clone()))
+    /// For who waited since then, if that was half of the patience at least when it failed: who came later tries once more.
+    pub fn since(&self, asked: Time, patience: Duration) -> Result<()> {
+        let waited = |at: Time| at >= asked && at.since(asked) >= patience / 2;
+        self.0.as_ref().filter(|(at, _)| waited(*at)).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 }
 
@@ -127,7 +128,7 @@ pub(super) async fn settle(
     let left = match &outcome.left {
         Some(left) => left.clone(),
         None => {
-            outcome.failed.since(asked)?;
+            outcome.failed.since(asked, volume.cluster().patience)?;
             match close(volume, (inode, shown_as), chunk, &one.durable).await {
                 Ok(left) => outcome.left.insert(Arc::new(left)).clone(),
                 Err(error) => {

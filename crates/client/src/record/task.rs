@@ -483,7 +483,14 @@ impl Task {
         doubtful.extend(self.unsynced.take());
         if let Some(after) = doubtful.iter().map(|kept| kept.after).min() {
             let asked = (self.writer, doubtful.iter().map(|kept| kept.sequence));
-            let there = left.which(&self.volume, chunk, after.min(left.published), asked).await?;
+            let there = match left.which(&self.volume, chunk, after.min(left.published), asked).await {
+                Ok(there) => there,
+                Err(error) => {
+                    // Whoever waits for them hears why.
+                    self.unresolved = doubtful;
+                    return Err(error);
+                }
+            };
             let (present, absent): (Vec<_>, Vec<_>) = doubtful.into_iter().zip(there).partition(|(_, there)| *there);
             present.into_iter().for_each(|(mut kept, _)| kept.tell(Ok(())));
             self.put_back(absent.into_iter().map(|(kept, _)| kept).collect());

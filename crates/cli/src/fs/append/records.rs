@@ -35,6 +35,8 @@ struct Given<'a> {
     context: &'a Context,
     at: RemotePath,
     appender: RecordAppender,
+    level: RecordLevel,
+    /// Of records that are not counted yet, in their order; none behind one that failed.
     tickets: VecDeque<(RecordTicket, u64)>,
     records: u64,
     bytes: u64,
@@ -49,13 +51,13 @@ pub(super) async fn append(
 ) -> Result<()> {
     let options = RecordOptions { level, ..RecordOptions::default() };
     let appender = volume.record_appender(&at.path, options).await.map_err(|e| e.named_for(&at))?;
-    let mut given = Given { context, at, appender, tickets: VecDeque::new(), records: 0, bytes: 0 };
+    let mut given = Given { context, at, appender, level, tickets: VecDeque::new(), records: 0, bytes: 0 };
     let outcome = given.run(unit).await;
     let flushed = given.appender.flush().await.map_err(|e| CliError::from(e.named_for(&given.at)));
     while let Some((ticket, bytes)) = given.tickets.pop_front() {
-        match ticket.done().await {
-            Ok(()) => given.count(bytes),
-            Err(_) => break,
+        let outcome = ticket.done().await;
+        if given.count(outcome, bytes).is_err() {
+            break;
         }
     }
     if let Err(error) = outcome.and(flushed) {
@@ -109,8 +111,8 @@ impl Given<'_> {
             while self.tickets.len() > TICKETS_MAX
                 && let Some((ticket, bytes)) = self.tickets.pop_front()
             {
-                ticket.done().await.map_err(|e| e.named_for(&self.at))?;
-                self.count(bytes);
+                let outcome = ticket.done().await;
+                self.count(outcome, bytes)?;
             }
         }
         self.look()
@@ -123,19 +125,33 @@ impl Given<'_> {
         {
             let bytes = *bytes;
             self.tickets.pop_front();
-            outcome.map_err(|e| e.named_for(&self.at))?;
-            self.count(bytes);
+            self.count(outcome, bytes)?;
         }
         self.context.note_interrupt(format!("{}; of what came later it is not known", self.text()));
         Ok(())
     }
 
     fn text(&self) -> String {
-        format!("the first {} records of the input, {}, are in {}", self.records, bytes(self.bytes), self.at)
+        let (first, at) = (format!("the first {} records of the input, {}", self.records, bytes(self.bytes)), &self.at);
+        match self.level {
+            RecordLevel::Visible => format!("{first}, are in {at}"),
+            RecordLevel::Durable => {
+                format!("{first}, are durable; readers of {at} see the last of them after some seconds")
+            }
+            RecordLevel::Memory => format!(
+                "{first}, are with the servers; readers of {at} see the last of them after some seconds, unless all these servers stop before"
+            ),
+        }
     }
 
-    fn count(&mut self, bytes: u64) {
+    /// Of those behind one that failed some may be appended, but the first ones end with it.
+    fn count(&mut self, outcome: cairn_client::Result<()>, bytes: u64) -> Result<()> {
+        if let Err(error) = outcome {
+            self.tickets.clear();
+            return Err(error.named_for(&self.at).into());
+        }
         self.records += 1;
         self.bytes += bytes;
+        Ok(())
     }
 }
