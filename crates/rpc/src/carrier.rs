@@ -54,6 +54,14 @@ impl Carrier {
         Ok(())
     }
 
+    /// The connection itself, in the runtime in which it is.
+    pub(crate) fn into_tcp(self) -> io::Result<TcpStream> {
+        match self.tcp {
+            Tcp::Here(tcp) => Ok(tcp),
+            Tcp::Parked(_) | Tcp::Gone => Err(not_connected()),
+        }
+    }
+
     fn tcp(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         match &mut self.tcp {
             Tcp::Here(tcp) => Ok(Pin::new(tcp)),

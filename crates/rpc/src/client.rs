@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::buf::{AlignedBuf, BufPool, POOL_TRIM_EVERY};
+use cairn_wire::Opcode;
 use cairn_wire::hello::Hello;
+use cairn_wire::protection::Protection;
 use parking_lot::RwLock;
 use prost::Message;
 
@@ -123,21 +125,37 @@ struct Home {
     hub: Arc<Hub>,
 }
 
-/// The connections to one address.
-struct Links {
+/// Connections to one address that are protected alike.
+struct Lanes {
     small: Vec<Arc<Link>>,
     bulk: Vec<Arc<Link>>,
+}
+
+/// The connections to one address.
+struct Links {
+    /// For everything, where file data has none of its own.
+    private: Lanes,
+    authenticated: Option<Lanes>,
     /// Number `i` of each kind is at home in runtime `i % near`; 0: they are at home anywhere.
     near: usize,
 }
 
 impl Links {
-    fn pick(&self, payload: &Payload, options: &CallOptions) -> &Arc<Link> {
+    fn all(&self) -> impl Iterator<Item = &Arc<Link>> {
+        let lanes = std::iter::once(&self.private).chain(&self.authenticated);
+        lanes.flat_map(|lanes| lanes.small.iter().chain(&lanes.bulk))
+    }
+
+    fn pick(&self, opcode: u16, payload: &Payload, options: &CallOptions) -> &Arc<Link> {
         let bulk = match options.lane {
             Lane::Auto => !payload.is_empty(),
             lane => lane == Lane::Bulk,
         };
-        let links = if bulk { &self.bulk } else { &self.small };
+        let lanes = match &self.authenticated {
+            Some(lanes) if is_file_data(opcode) => lanes,
+            _ => &self.private,
+        };
+        let links = if bulk { &lanes.bulk } else { &lanes.small };
         let which = options.stream.unwrap_or(options.spread) as usize;
         let index = match near::runtime() {
             Some(runtime) if runtime < self.near => runtime + self.near * (which % (links.len() / self.near)),
@@ -145,6 +163,10 @@ impl Links {
         };
         &links[index % links.len()]
     }
+}
+
+fn is_file_data(opcode: u16) -> bool {
+    Opcode::from_code(opcode).is_some_and(|opcode| opcode.protection() == Protection::Authenticated)
 }
 
 struct Inner {
@@ -163,7 +185,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         for links in self.links.get_mut().values() {
-            links.small.iter().chain(&links.bulk).for_each(|link| link.close());
+            links.all().for_each(|link| link.close());
         }
         for home in &self.homes {
             home.hub.stop();
@@ -259,7 +281,7 @@ impl Client {
         options: CallOptions,
     ) -> Call {
         let payload = payload.into();
-        self.links(addr).pick(&payload, &options).call(opcode, message, payload, options)
+        self.links(addr).pick(opcode, &payload, &options).call(opcode, message, payload, options)
     }
 
     /// Sends without waiting for anything; see [`Peer::send`].
@@ -271,7 +293,7 @@ impl Client {
         payload: impl Into<Payload>,
     ) -> Result<(), SendError> {
         let payload = payload.into();
-        self.links(addr).pick(&payload, &CallOptions::new(Duration::ZERO)).send(opcode, message, payload)
+        self.links(addr).pick(opcode, &payload, &CallOptions::new(Duration::ZERO)).send(opcode, message, payload)
     }
 
     fn links(&self, addr: &str) -> Arc<Links> {
@@ -280,17 +302,22 @@ impl Client {
         }
         let (config, addr) = (&self.inner.config, Arc::<str>::from(addr));
         let near = if self.inner.each_home { self.inner.homes.len() } else { 0 };
-        let new = |number: usize| {
+        let new = |number: usize, needed: Protection| {
             let turn = if near > 0 { number } else { self.inner.next_home.fetch_add(1, Ordering::Relaxed) };
             let home = &self.inner.homes[turn % self.inner.homes.len()];
             let identity = self.inner.identity.clone();
-            Link::new(addr.clone(), config.clone(), identity, home.runtime.clone(), home.hub.clone())
+            let home = (home.runtime.clone(), home.hub.clone());
+            Link::new(addr.clone(), config.clone(), identity, needed, home)
         };
+        let lanes = |needed: Protection| {
+            let some = |number: usize| (0..number * near.max(1)).map(|number| new(number, needed)).collect();
+            Lanes { small: some(config.small_connections), bulk: some(config.bulk_connections) }
+        };
+        let ways = self.inner.identity.tls().is_some_and(|tls| tls.has_ways());
         let mut links = self.inner.links.write();
         let entry = links.entry(addr.clone()).or_insert_with(|| {
-            let small = (0..config.small_connections * near.max(1)).map(new).collect();
-            let bulk = (0..config.bulk_connections * near.max(1)).map(new).collect();
-            Arc::new(Links { small, bulk, near })
+            let authenticated = ways.then(|| lanes(Protection::Authenticated));
+            Arc::new(Links { private: lanes(Protection::Private), authenticated, near })
         });
         entry.clone()
     }
@@ -320,14 +347,14 @@ pub struct Peer {
 impl Peer {
     /// Its address as given.
     pub fn addr(&self) -> &str {
-        self.links.small[0].addr()
+        self.links.private.small[0].addr()
     }
 
     /// Sends a request and returns the future of its answer. The request is on its way when this returns; dropping the
     /// future cancels the waiting, and the request too if it was not sent yet.
     pub fn call(&self, opcode: u16, message: &impl Message, payload: impl Into<Payload>, options: CallOptions) -> Call {
         let payload = payload.into();
-        self.links.pick(&payload, &options).call(opcode, message, payload, options)
+        self.links.pick(opcode, &payload, &options).call(opcode, message, payload, options)
     }
 
     /// As [`call`](Self::call), and `then` gets the outcome, on the thread of the connection: it must not block.
@@ -340,19 +367,19 @@ impl Peer {
         then: impl FnOnce(Result<Response, CallError>) + Send + 'static,
     ) {
         let payload = payload.into();
-        self.links.pick(&payload, &options).call_then(opcode, message, payload, options, Box::new(then));
+        self.links.pick(opcode, &payload, &options).call_then(opcode, message, payload, options, Box::new(then));
     }
 
     /// Sends a message that gets no answer. It may get lost at any time; when too much waits already, or the peer
     /// cannot be reached at the moment, it is dropped here. Never blocks.
     pub fn send(&self, opcode: u16, message: &impl Message, payload: impl Into<Payload>) -> Result<(), SendError> {
         let payload = payload.into();
-        let link = self.links.pick(&payload, &CallOptions::new(Duration::ZERO));
+        let link = self.links.pick(opcode, &payload, &CallOptions::new(Duration::ZERO));
         link.send(opcode, message, payload)
     }
 
     /// What the server said about itself when the present connection for small calls was made.
     pub fn hello(&self) -> Option<Hello> {
-        self.links.small[0].hello()
+        self.links.private.small[0].hello()
     }
 }

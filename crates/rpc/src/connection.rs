@@ -8,13 +8,14 @@ use std::net::SocketAddr;
 use std::task::Poll;
 
 use cairn_env::buf::{AlignedBuf, BufError, BufPool};
-use cairn_security::{Tls, explain};
+use cairn_security::{Sealer, Tls, explain};
 use cairn_types::ErrorCode;
 use cairn_wire::audience::Caller;
 use cairn_wire::common::ErrorInfo;
 use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameError, OPCODE_HELLO};
 use cairn_wire::hello::{Hello, HelloError};
+use cairn_wire::protection::Protection;
 use prost::Message;
 use tokio::net::TcpStream;
 
@@ -31,22 +32,24 @@ pub(crate) struct Handshaken {
     pub(crate) stream: Stream,
     pub(crate) reader: Reader,
     pub(crate) hello: Hello,
+    /// For the next frame, where frames have codes.
+    pub(crate) sealer: Option<Sealer>,
 }
 
-/// Connects to "host:port", trying all addresses of a name in turn. Callers put a timeout around it.
-pub(crate) async fn connect(addr: &str, identity: &Identity) -> Result<Handshaken, NotSent> {
+/// Connects to "host:port", trying all addresses of a name in turn, for operations that need this much. Callers put a timeout around it.
+pub(crate) async fn connect(addr: &str, identity: &Identity, needed: Protection) -> Result<Handshaken, NotSent> {
     let stream = open(addr).await.map_err(fault)?;
     let stream = match identity.tls() {
         None => Stream::Plain(stream),
-        Some(tls) => secure(addr, stream, tls).await?,
+        Some(tls) => secure(addr, stream, tls, needed).await?,
     };
     handshake(stream, identity).await
 }
 
 /// Goes on with TLS. Where the configuration of this process says that some of its cluster may not speak it yet, and the other side does
 /// not, it goes on without.
-async fn secure(addr: &str, stream: TcpStream, tls: &Tls) -> Result<Stream, NotSent> {
-    match Stream::connect(stream, tls).await {
+async fn secure(addr: &str, stream: TcpStream, tls: &Tls, needed: Protection) -> Result<Stream, NotSent> {
+    match Stream::connect(stream, tls, needed).await {
         Ok(stream) => Ok(stream),
         Err(NoTls::Failed(error)) => Err(of_tls(error)),
         Err(NoTls::Silent(_)) if !tls.is_required() => Ok(Stream::Plain(open(addr).await.map_err(fault)?)),
@@ -81,11 +84,13 @@ async fn open(addr: &str) -> io::Result<TcpStream> {
 
 async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken, NotSent> {
     let ours = identity.hello();
+    let (sealer, opener) = stream.take_keys();
     let mut out = OutBuf::default();
+    out.seal_with(sealer);
     out.push(Flags::REQUEST, OPCODE_HELLO, 0, Payload::None, |out| ours.encode(out))?;
     let mut writer = Writer::default();
     writer.take(&mut out);
-    let mut reader = Reader::new();
+    let mut reader = Reader::new(opener);
     let hello = poll_fn(|cx| {
         loop {
             if let Err(e) = writer.flush(cx, &mut stream) {
@@ -109,7 +114,7 @@ async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken
     check_holder(&stream, &hello, identity)?;
     learn_cluster(&stream, &hello, identity)?;
     reader.hello_done();
-    Ok(Handshaken { stream, reader, hello })
+    Ok(Handshaken { stream, reader, hello, sealer: out.take_sealer() })
 }
 
 fn is_about_server(error: &io::Error) -> bool {
@@ -212,8 +217,10 @@ pub struct Connection {
 impl Connection {
     /// Connects and says hello.
     pub async fn connect(addr: &str, identity: &Identity, pool: BufPool) -> Result<Self, ConnectionError> {
-        let Handshaken { stream, reader, hello } = connect(addr, identity).await?;
-        Ok(Self { stream, reader, out: OutBuf::default(), writer: Writer::default(), pool, hello, next_id: 1 })
+        let Handshaken { stream, reader, hello, sealer } = connect(addr, identity, Protection::Private).await?;
+        let mut out = OutBuf::default();
+        out.seal_with(sealer);
+        Ok(Self { stream, reader, out, writer: Writer::default(), pool, hello, next_id: 1 })
     }
 
     /// What the server said about itself.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use cairn_env::Pipe;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
+use cairn_security::Sealer;
 use cairn_wire::frame::{Flags, FrameError, begin_frame, finish_frame};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -36,9 +37,22 @@ pub(crate) struct OutBuf {
     /// Payload pieces and the positions in `bytes` before which they are written, ascending.
     pieces: Vec<(usize, Piece)>,
     piece_bytes: usize,
+    /// Of a connection whose frames have codes.
+    sealer: Option<Sealer>,
 }
 
 impl OutBuf {
+    /// From here on it holds frames of this connection.
+    pub(crate) fn seal_with(&mut self, sealer: Option<Sealer>) {
+        assert!(self.is_empty(), "frames of two connections are not mixed");
+        self.sealer = sealer;
+    }
+
+    /// What codes are made with, for another buffer that goes on.
+    pub(crate) fn take_sealer(&mut self) -> Option<Sealer> {
+        self.sealer.take()
+    }
+
     /// Bytes to be written.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.piece_bytes
@@ -65,14 +79,25 @@ impl OutBuf {
         let start = begin_frame(&mut self.bytes);
         fill(&mut self.bytes);
         finish_frame(&mut self.bytes, start, flags, opcode, request_id, payload.len())?;
+        self.seal(start);
         self.push_payload(payload);
         Ok(())
     }
 
     /// Appends a frame that was encoded before.
     pub(crate) fn push_encoded(&mut self, head: &[u8], payload: Payload) {
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(head);
+        self.seal(start);
         self.push_payload(payload);
+    }
+
+    /// Appends the code of the frame whose head begins there. It is in the stream from now on, and nothing takes it out again.
+    fn seal(&mut self, start: usize) {
+        if let Some(sealer) = &mut self.sealer {
+            let code = sealer.seal(&self.bytes[start..]);
+            self.bytes.extend_from_slice(&code);
+        }
     }
 
     fn push_payload(&mut self, payload: Payload) {
@@ -143,6 +168,7 @@ impl Writer {
         self.current.clear();
         (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
         std::mem::swap(&mut self.current, out);
+        out.sealer = self.current.take_sealer();
         self.left = self.current.len();
     }
 
@@ -154,7 +180,7 @@ impl Writer {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => {
                     written += count;
-                    self.unflushed = !stream.is_plain();
+                    self.unflushed = stream.tcp().is_none();
                 }
                 Poll::Ready(Err(e)) => return Err(e),
                 Poll::Pending => return Ok(Flushed { written, done: false }),
@@ -180,14 +206,14 @@ impl Writer {
         let last = self.piece + 1 >= self.current.pieces.len() && self.byte_at == self.current.bytes.len();
         if let Some((before, Piece::Pipe(pipe))) = self.current.pieces.get_mut(self.piece)
             && *before == self.byte_at
-            && let Stream::Plain(stream) = stream
+            && let Some(stream) = stream.tcp()
         {
             let count = std::task::ready!(poll_pipe(cx, stream, pipe, !last))?;
             self.left -= count;
             self.piece += usize::from(pipe.is_empty());
             return Poll::Ready(Ok(count));
         }
-        if !stream.is_plain() {
+        if stream.tcp().is_none() {
             self.unpipe()?;
         }
         let poll = if self.piece == self.current.pieces.len() {

@@ -1,6 +1,6 @@
 //! [`Reader`]: cuts a connection's byte stream into frames and leads payloads straight into aligned buffers.
 //!
-//! Invariants owned here: nothing of a message is handed out before its checksum was checked; memory for a message
+//! Invariants owned here: nothing of a message is handed out before its checksum was checked, and its code where frames have codes; memory for a message
 //! grows only with the bytes that have arrived; a payload's buffer is asked for only after its message was checked.
 //! Not here: where payload buffers come from, timeouts.
 
@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::task::{Context, Poll};
 
 use cairn_env::buf::AlignedBuf;
+use cairn_security::{CODE_LEN, Opener};
 use cairn_wire::frame::{FrameError, FrameHeader, HEADER_LEN, check_frame};
 use cairn_wire::hello::HELLO_MAX;
 use tokio::io::ReadBuf;
@@ -54,6 +55,8 @@ pub(crate) struct Reader {
     hello_only: bool,
     /// Reads in a row that used little of the buffer.
     sparse: u32,
+    /// Of a connection whose frames have codes.
+    opener: Option<Opener>,
 }
 
 /// What the bytes received so far amount to.
@@ -74,7 +77,8 @@ pub(crate) enum Step {
 }
 
 impl Reader {
-    pub(crate) fn new() -> Self {
+    /// `opener`: for a connection whose frames have codes.
+    pub(crate) fn new(opener: Option<Opener>) -> Self {
         Self {
             buf: vec![0; BUF_START],
             start: 0,
@@ -84,7 +88,13 @@ impl Reader {
             frames: 0,
             hello_only: true,
             sparse: 0,
+            opener,
         }
+    }
+
+    /// Bytes of a frame before its payload.
+    fn before_payload(&self, header: &FrameHeader) -> usize {
+        header.head_len() + if self.opener.is_some() { CODE_LEN } else { 0 }
     }
 
     /// From now on frames of any kind are accepted; before, only what fits a hello is.
@@ -151,10 +161,17 @@ impl Reader {
         if self.hello_only {
             check_hello_lengths(&header)?;
         }
-        if received.len() < header.head_len() {
+        if received.len() < self.before_payload(&header) {
             return Ok(Step::More);
         }
-        check_frame(&header, &mut self.buf[self.start..self.start + header.head_len()])?;
+        let (head, behind) = self.buf[self.start..self.end].split_at_mut(header.head_len());
+        if let Some(opener) = &mut self.opener {
+            let code = behind.first_chunk().expect("it has been received");
+            if !opener.open(head, code) {
+                return Err(FrameError::BadCode);
+            }
+        }
+        check_frame(&header, head)?;
         if header.payload_len == 0 {
             self.small_streak = self.small_streak.saturating_add(1);
             return Ok(self.frame(header, None));
@@ -166,7 +183,7 @@ impl Reader {
 
     fn frame(&mut self, header: FrameHeader, payload: Option<AlignedBuf>) -> Step {
         let message = self.start + HEADER_LEN..self.start + header.head_len();
-        self.start = message.end;
+        self.start += self.before_payload(&header);
         self.frames += 1;
         Step::Frame(header, message, payload)
     }
@@ -175,7 +192,7 @@ impl Reader {
     pub(crate) fn give(&mut self, mut payload: AlignedBuf) {
         let State::NeedBuf(header) = self.state else { panic!("a buffer is given only when one is asked for") };
         assert!(payload.is_empty() && payload.capacity() >= header.payload_len as usize, "room for the payload");
-        let head_end = self.start + header.head_len();
+        let head_end = self.start + self.before_payload(&header);
         let here = (self.end - head_end).min(header.payload_len as usize);
         payload.extend_from_slice(&self.buf[head_end..head_end + here]);
         // What lies behind the payload moves up to the message, which stays in place until the payload is complete.
@@ -187,7 +204,7 @@ impl Reader {
     /// Skips the frame whose payload [`Next::NeedBuf`] asked a buffer for.
     pub(crate) fn discard(&mut self) {
         let State::NeedBuf(header) = self.state else { panic!("only a payload that was announced is discarded") };
-        self.start += header.head_len();
+        self.start += self.before_payload(&header);
         self.frames += 1;
         self.state = State::Discard(header.payload_len as usize);
     }

@@ -1,5 +1,6 @@
 //! Tests of both sides over loopback: a service that can be told how to answer, and what all tests share.
 
+mod authenticated;
 mod basic;
 mod bounds;
 mod crowds;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::{ClusterId, ErrorCode, NodeId};
+use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use parking_lot::Mutex;
@@ -41,6 +43,10 @@ const LARGE: u16 = 0x7007;
 
 /// Panics.
 const PANIC: u16 = 0x7008;
+/// As `ECHO`, `PAYLOAD` and `HOLD`, in operations on file data.
+const DATA_ECHO: u16 = Opcode::Append.code();
+const DATA_PAYLOAD: u16 = Opcode::Overwrite.code();
+const DATA_HOLD: u16 = Opcode::Seal.code();
 
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 const LONG: Duration = Duration::from_secs(120);
@@ -79,11 +85,11 @@ impl Service for Told {
         };
         match request.opcode {
             ECHO if request.oneway => self.oneways.lock().push(note.number),
-            ECHO => {
+            ECHO | DATA_ECHO => {
                 self.echoed.lock().push(note.number);
                 reply.ok(&note, request.payload.map(AlignedBuf::freeze));
             }
-            HOLD => self.held.lock().push((note.number, reply)),
+            HOLD | DATA_HOLD => self.held.lock().push((note.number, reply)),
             LATER => {
                 std::thread::spawn(move || {
                     std::thread::sleep(Duration::from_millis(note.number));
@@ -91,7 +97,7 @@ impl Service for Told {
                 });
             }
             DROP => drop(reply),
-            PAYLOAD => reply.ok(&note, pattern(note.number as usize)),
+            PAYLOAD | DATA_PAYLOAD => reply.ok(&note, pattern(note.number as usize)),
             FAIL => reply.err(WireError::not_leader(Some("elsewhere:1".to_owned()))),
             LARGE => reply.ok(&Note { number: note.number, body: vec![7; note.number as usize] }, ()),
             PANIC => panic!("as the test asked"),

@@ -5,11 +5,12 @@
 //!
 //! Invariants: private keys are written 0600 into directories that others cannot write, and are not read from anywhere else; both sides
 //! of a connection show a certificate of an authority that the other trusts; only servers are taken for servers. TLS 1.3 alone, no
-//! resumption, no tickets, no early data.
+//! resumption, no tickets, no early data. File data may go outside of its records, with codes made of its handshake ([`FrameKeys`]).
 //! Randomness and time come from the system, so nothing here is used where runs are deterministic.
 //! Not here: what a holder may ask (`wire::audience`), sockets (`rpc`).
 mod authority;
 mod error;
+mod frames;
 mod key_file;
 mod revoked;
 mod secret_file;
@@ -17,10 +18,11 @@ mod tls;
 
 pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, Wanted};
 pub use error::SecurityError;
+pub use frames::{CODE_LEN, FrameKeys, Opener, Sealer};
 pub use key_file::KeyFile;
 pub use revoked::{Change, Revoked};
 pub use secret_file::{check_secret, write_secret};
-pub use tls::{ALPN, Mode, SERVER_NAME, Tls, explain};
+pub use tls::{Mode, SERVER_NAME, Tls, agreed, explain};
 
 /// A certificate that ends within so many days is spoken of.
 pub const WARN_DAYS: u64 = 30;

@@ -4,6 +4,7 @@ use crate::key_file::{KeyFile, holder_of};
 use crate::revoked::Revoked;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
+use cairn_wire::protection::Protection;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -13,7 +14,9 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, Se
 use std::sync::Arc;
 
 /// Names the way in which everything between two parties is protected: TLS all through.
-pub const ALPN: &[u8] = b"cairn-private/1";
+const PRIVATE: &[u8] = b"cairn-private/1";
+/// The other way: after the handshake frames can be read by anybody, and their heads have codes.
+const AUTHENTICATED: &[u8] = b"cairn-authenticated/1";
 /// A name that certificates of servers have, and no other: a client's key cannot pass for a server.
 pub const SERVER_NAME: &str = "node.cairn";
 
@@ -26,9 +29,20 @@ pub enum Mode {
     Required,
 }
 
+/// What a handshake agreed on, if it is a way of Cairn's.
+pub fn agreed(alpn: Option<&[u8]>) -> Option<Protection> {
+    match alpn? {
+        PRIVATE => Some(Protection::Private),
+        AUTHENTICATED => Some(Protection::Authenticated),
+        _ => None,
+    }
+}
+
 /// A process's key, ready for handshakes.
 pub struct Tls {
     client: Arc<ClientConfig>,
+    /// For file data.
+    data_client: Arc<ClientConfig>,
     server: Option<(Arc<ServerConfig>, Mode)>,
     holder: Holder,
     revoked: Option<Arc<Revoked>>,
@@ -43,7 +57,7 @@ impl std::fmt::Debug for Tls {
 impl Tls {
     /// Of a process that serves nobody: it never speaks without TLS.
     pub fn of_client(file: &KeyFile) -> Result<Self, SecurityError> {
-        Ok(Self { client: client_config(file)?, server: None, holder: file.holder().clone(), revoked: None })
+        Ok(Self::new(client_config(file)?, None, file, None))
     }
 
     /// Of a server.
@@ -53,13 +67,47 @@ impl Tls {
             let wanted = "that of a server".to_owned();
             return Err(SecurityError::WrongKind { path: file.path().to_path_buf(), found, wanted });
         };
-        let server = Some((server_config(file)?, mode));
-        Ok(Self { client: client_config(file)?, server, holder: file.holder().clone(), revoked })
+        Ok(Self::new(client_config(file)?, Some((server_config(file)?, mode)), file, revoked))
     }
 
-    /// For connections that it makes.
-    pub fn client(&self) -> Arc<ClientConfig> {
-        self.client.clone()
+    fn new(
+        client: ClientConfig,
+        server: Option<(ServerConfig, Mode)>,
+        file: &KeyFile,
+        revoked: Option<Arc<Revoked>>,
+    ) -> Self {
+        let mut data_client = client.clone();
+        data_client.alpn_protocols = vec![AUTHENTICATED.to_vec(), PRIVATE.to_vec()];
+        let server = server.map(|(mut config, mode)| {
+            config.alpn_protocols = vec![AUTHENTICATED.to_vec(), PRIVATE.to_vec()];
+            (Arc::new(config), mode)
+        });
+        let (client, data_client) = (Arc::new(client), Arc::new(data_client));
+        Self { client, data_client, server, holder: file.holder().clone(), revoked }
+    }
+
+    /// The same with file data inside TLS too, in both directions, whatever others say.
+    pub fn with_private_data(mut self) -> Self {
+        self.data_client = self.client.clone();
+        self.server = self.server.map(|(config, mode)| {
+            let mut config = Arc::unwrap_or_clone(config);
+            config.alpn_protocols = vec![PRIVATE.to_vec()];
+            (Arc::new(config), mode)
+        });
+        self
+    }
+
+    /// For connections that it makes for operations that need this much. The other side may insist on more.
+    pub fn client(&self, needed: Protection) -> Arc<ClientConfig> {
+        match needed {
+            Protection::Private => self.client.clone(),
+            Protection::Authenticated => self.data_client.clone(),
+        }
+    }
+
+    /// Whether connections for file data are others than those for the rest.
+    pub fn has_ways(&self) -> bool {
+        !Arc::ptr_eq(&self.client, &self.data_client)
     }
 
     /// For connections that it takes.
@@ -116,7 +164,7 @@ fn bad(file: &KeyFile, why: &str) -> SecurityError {
     SecurityError::NotAKey { path: file.path().to_path_buf(), why: why.to_owned() }
 }
 
-fn client_config(file: &KeyFile) -> Result<Arc<ClientConfig>, SecurityError> {
+fn client_config(file: &KeyFile) -> Result<ClientConfig, SecurityError> {
     let to = |error: rustls::Error| bad(file, &error.to_string());
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
@@ -127,11 +175,11 @@ fn client_config(file: &KeyFile) -> Result<Arc<ClientConfig>, SecurityError> {
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     config.enable_sni = false;
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    config.alpn_protocols = vec![PRIVATE.to_vec()];
+    Ok(config)
 }
 
-fn server_config(file: &KeyFile) -> Result<Arc<ServerConfig>, SecurityError> {
+fn server_config(file: &KeyFile) -> Result<ServerConfig, SecurityError> {
     let to = |error: rustls::Error| bad(file, &error.to_string());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(file)?, provider());
     let verifier = verifier.build().map_err(|error| bad(file, &error.to_string()))?;
@@ -144,8 +192,7 @@ fn server_config(file: &KeyFile) -> Result<Arc<ServerConfig>, SecurityError> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, or a peer that speaks no TLS.

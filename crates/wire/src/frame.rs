@@ -131,6 +131,9 @@ pub enum FrameError {
     /// Reserved bytes are in use: a later layout or damage.
     #[error("reserved bytes of the frame are not zero")]
     ReservedNotZero,
+    /// It is not the frame that the other side sent next.
+    #[error("the code of a frame is wrong: it was changed, repeated or left out on the way by somebody in between")]
+    BadCode,
     /// Header or message were damaged on the way.
     #[error("frame checksum mismatch: header says {expected:#010x}, the bytes give {found:#010x}")]
     BadChecksum {

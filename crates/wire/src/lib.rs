@@ -7,6 +7,7 @@ pub mod frame;
 pub mod hello;
 pub mod holder;
 pub mod opcode;
+pub mod protection;
 pub mod rights;
 
 pub use opcode::Opcode;

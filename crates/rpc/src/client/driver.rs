@@ -59,9 +59,9 @@ impl Drop for Guard {
 pub(crate) async fn run(mut guard: Guard) {
     let link = guard.link.clone();
     match connecting(&link).await {
-        Ok(shaken) => {
+        Ok(mut shaken) => {
             tracing::debug!(addr = link.addr(), "connected");
-            link.up(shaken.hello.clone(), shaken.stream.holder());
+            link.up(shaken.hello.clone(), shaken.stream.holder(), shaken.sealer.take());
             let why = Driver::new(&mut guard, shaken).run().await;
             match why {
                 End::Retired => guard.settled = true,
@@ -83,7 +83,7 @@ pub(crate) async fn run(mut guard: Guard) {
 /// Connects while deadlines of queued calls go on to hold. `Err(None)`: the client was closed.
 async fn connecting(link: &Arc<Link>) -> Result<Handshaken, Option<NotSent>> {
     let limit = link.config().connect_timeout;
-    let mut attempt = pin!(tokio::time::timeout(limit, connect(link.addr(), link.identity())));
+    let mut attempt = pin!(tokio::time::timeout(limit, connect(link.addr(), link.identity(), link.needed())));
     let mut watch = Watch::default();
     poll_fn(|cx| {
         link.enter(cx);

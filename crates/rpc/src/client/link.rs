@@ -14,6 +14,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use cairn_env::buf::AlignedBuf;
+use cairn_security::Sealer;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::audience::Caller;
@@ -21,6 +22,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::frame::{CallHeader, Flags, FrameError, begin_frame, finish_frame};
 use cairn_wire::hello::Hello;
 use cairn_wire::holder::Holder;
+use cairn_wire::protection::Protection;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 
@@ -90,6 +92,8 @@ pub(crate) struct Link {
     addr: Arc<str>,
     config: Arc<ClientConfig>,
     identity: Identity,
+    /// What the operations that it is for need.
+    needed: Protection,
     runtime: tokio::runtime::Handle,
     hub: Arc<Hub>,
     state: Mutex<State>,
@@ -139,9 +143,10 @@ impl Link {
         addr: Arc<str>,
         config: Arc<ClientConfig>,
         identity: Identity,
-        runtime: tokio::runtime::Handle,
-        hub: Arc<Hub>,
+        needed: Protection,
+        home: (tokio::runtime::Handle, Arc<Hub>),
     ) -> Arc<Self> {
+        let (runtime, hub) = home;
         let state = State {
             phase: Phase::Idle,
             failures: 0,
@@ -156,7 +161,7 @@ impl Link {
             hello: None,
             server: None,
         };
-        Arc::new(Self { addr, config, identity, runtime, hub, state: Mutex::new(state) })
+        Arc::new(Self { addr, config, identity, needed, runtime, hub, state: Mutex::new(state) })
     }
 
     pub(crate) fn addr(&self) -> &str {
@@ -169,6 +174,10 @@ impl Link {
 
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    pub(crate) fn needed(&self) -> Protection {
+        self.needed
     }
 
     pub(crate) fn hello(&self) -> Option<Hello> {
@@ -328,8 +337,10 @@ impl Link {
         true
     }
 
-    pub(crate) fn up(&self, hello: Hello, server: Option<Holder>) {
+    pub(crate) fn up(&self, hello: Hello, server: Option<Holder>, sealer: Option<Sealer>) {
         let mut state = self.state.lock();
+        // Nothing enters the stream before it is up.
+        state.out.seal_with(sealer);
         if matches!(state.phase, Phase::Connecting) {
             state.phase = Phase::Up;
         }
@@ -532,8 +543,9 @@ impl State {
             {
                 continue;
             }
-            self.end += queued.len() as u64;
+            let before = self.out.len();
             self.out.push_encoded(&queued.head, queued.payload);
+            self.end += (self.out.len() - before) as u64;
             if let Some(id) = queued.id {
                 self.slots.admit(id, self.end);
             }

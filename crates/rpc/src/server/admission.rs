@@ -3,7 +3,7 @@
 //!
 //! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without security; nobody says
 //! in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked asks nothing more, on connections that it
-//! has as on new ones.
+//! has as on new ones; what needs TLS is not served outside of it.
 //! Not here: certificates' chains and dates (the handshake), who may ask what (`wire::audience`).
 
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use cairn_wire::audience::Caller;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::{Hello, PeerKind};
 use cairn_wire::holder::Holder;
+use cairn_wire::protection::Protection;
 
 use super::PeerInfo;
 use crate::stream::Stream;
@@ -79,13 +80,15 @@ pub(crate) struct Held {
     /// Of the list of revoked keys, when this one was last looked up there.
     version: u64,
     revoked: Option<String>,
+    /// What the connection is good for.
+    protection: Protection,
 }
 
 impl Admission {
-    pub(crate) fn of(peer: &PeerInfo, tls: Option<&Arc<Tls>>) -> Self {
+    pub(crate) fn of(peer: &PeerInfo, protection: Protection, tls: Option<&Arc<Tls>>) -> Self {
         match (&peer.holder, tls) {
             (Some(holder), Some(tls)) => {
-                let held = Held { tls: tls.clone(), holder: holder.clone(), version: 0, revoked: None };
+                let held = Held { tls: tls.clone(), holder: holder.clone(), version: 0, revoked: None, protection };
                 Self::Held(Box::new(held))
             }
             _ => Self::Open,
@@ -113,6 +116,9 @@ impl Held {
         }
         // Of an operation that is not in the table nobody knows for whom it is; the service would not know it either.
         let opcode = Opcode::from_code(opcode)?;
+        if self.protection == Protection::Authenticated && opcode.protection() == Protection::Private {
+            return refused(format!("{} needs a connection that is private, and this one is for file data", opcode.name()));
+        }
         let audience = opcode.audience();
         if audience.has(self.holder.caller) {
             return None;

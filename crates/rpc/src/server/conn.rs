@@ -95,11 +95,13 @@ impl Conn {
     pub(crate) fn new(
         shared: Arc<ServerShared>,
         sink: Arc<ReplySink>,
-        stream: Stream,
+        mut stream: Stream,
         addr: SocketAddr,
         full: bool,
     ) -> Self {
         let now = Instant::now();
+        let (sealer, opener) = stream.take_keys();
+        sink.lock().out.seal_with(sealer);
         let (seat, share) = (shared.seats.enter(addr.ip(), &sink), shared.shares.of(addr.ip()));
         Self {
             shared,
@@ -107,7 +109,7 @@ impl Conn {
             stream,
             addr,
             phase: Phase::Hello { full },
-            reader: Reader::new(),
+            reader: Reader::new(opener),
             writer: Writer::default(),
             watch: Watch::default(),
             seat,
@@ -360,7 +362,7 @@ impl Conn {
                 if peer.holder.is_none() {
                     add(&self.shared.stats.connections_plain, 1);
                 }
-                let admission = Admission::of(&peer, self.shared.identity.tls());
+                let admission = Admission::of(&peer, self.stream.protection(), self.shared.identity.tls());
                 self.phase = Phase::Serving(Arc::new(peer), admission);
                 let ours = self.shared.identity.hello();
                 let pushed =

@@ -11,7 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_security::{ALPN, explain};
+use cairn_security::{agreed, explain};
+use cairn_wire::protection::Protection;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -23,6 +24,7 @@ use super::thread::{Accepted, Arrived, ThreadHandle};
 use crate::audit::Refusal;
 use crate::carrier::Carrier;
 use crate::config::HANDSHAKE_BYTES_MAX;
+use crate::stream::left_by_server;
 
 /// What a handshake of TLS begins with.
 const TLS_FIRST: u8 = 0x16;
@@ -145,9 +147,15 @@ async fn look(stream: std::net::TcpStream, acceptor: TlsAcceptor) -> io::Result<
         return Ok(Some(Arrived::New(tcp.into_std()?)));
     }
     let mut stream = acceptor.accept(Carrier::bounded(tcp, HANDSHAKE_BYTES_MAX)).await?;
-    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-        return Err(io::Error::other("the caller speaks TLS, but does not say that it speaks Cairn's"));
+    match agreed(stream.get_ref().1.alpn_protocol()) {
+        Some(Protection::Private) => {
+            stream.get_mut().0.park()?;
+            Ok(Some(Arrived::Tls(Box::new(TlsStream::Server(stream)))))
+        }
+        Some(Protection::Authenticated) => {
+            let (tcp, peer) = left_by_server(stream).await?;
+            Ok(Some(Arrived::Authenticated(tcp, peer)))
+        }
+        None => Err(io::Error::other("the caller speaks TLS, but does not say that it speaks Cairn's")),
     }
-    stream.get_mut().0.park()?;
-    Ok(Some(Arrived::Tls(Box::new(TlsStream::Server(stream)))))
 }

@@ -25,7 +25,7 @@ use crate::carrier::Carrier;
 use crate::config::{REFUSALS_MAX, connections_for_clients};
 use crate::hub::Hub;
 use crate::log_limit::LogLimit;
-use crate::stream::Stream;
+use crate::stream::{Peer, Stream};
 
 /// Wait after `accept` failed, which happens when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +43,8 @@ pub(super) enum Arrived {
     New(std::net::TcpStream),
     /// Its handshake is done.
     Tls(Box<TlsStream<Carrier>>),
+    /// Its handshake is done, and it has left TLS.
+    Authenticated(std::net::TcpStream, Box<Peer>),
 }
 
 impl Arrived {
@@ -50,6 +52,7 @@ impl Arrived {
     fn into_stream(self) -> io::Result<Stream> {
         match self {
             Self::New(stream) => Ok(Stream::Plain(TcpStream::from_std(stream)?)),
+            Self::Authenticated(stream, peer) => Ok(Stream::Authenticated(TcpStream::from_std(stream)?, peer)),
             Self::Tls(mut stream) => {
                 match stream.as_mut() {
                     TlsStream::Server(stream) => stream.get_mut().0.unpark()?,

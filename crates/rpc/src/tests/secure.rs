@@ -8,20 +8,19 @@ use super::hostile::{dial, greeted, hello_frame, is_cut_off, read_frame};
 use super::*;
 use crate::{CallError, NotSent};
 use cairn_security::{Authority, KeyFile, Mode, Revoked, Tls, Wanted, write_secret};
-use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::common::ErrorInfo;
 use cairn_wire::rights::Rights;
 use prost::Message;
 
 /// A cluster's authority and the keys that it made.
-struct Keys {
+pub(super) struct Keys {
     dir: tempfile::TempDir,
     authority: Authority,
 }
 
 impl Keys {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
         Self { dir, authority }
@@ -41,7 +40,7 @@ impl Keys {
         path
     }
 
-    fn server(&self, mode: Mode, node: u32) -> Identity {
+    pub(super) fn server(&self, mode: Mode, node: u32) -> Identity {
         self.server_with(mode, node, None)
     }
 
@@ -54,24 +53,24 @@ impl Keys {
         Identity::with_key(CLUSTER, PeerKind::Server, NodeId(node), Some(Arc::new(tls)))
     }
 
-    fn client(&self, name: &str, caller: Caller) -> Identity {
+    pub(super) fn client(&self, name: &str, caller: Caller) -> Identity {
         let file = KeyFile::read(&self.file(name, caller, 0, 9)).expect("a key");
         Identity::client_with_key(Some(Arc::new(Tls::of_client(&file).expect("usable"))))
     }
 }
 
-fn serve_as(identity: Identity, config: ServerConfig) -> (Server, Arc<Told>) {
+pub(super) fn serve_as(identity: Identity, config: ServerConfig) -> (Server, Arc<Told>) {
     let told = Arc::new(Told::default());
     let address = "127.0.0.1:0".parse().expect("an address");
     let server = Server::bind(address, config, identity, told.clone()).expect("a free port");
     (server, told)
 }
 
-fn client_as(identity: Identity) -> Client {
+pub(super) fn client_as(identity: Identity) -> Client {
     Client::with_threads(1, patient(), identity).expect("threads")
 }
 
-fn echo(client: &Client, server: &Server) -> Result<Response, CallError> {
+pub(super) fn echo(client: &Client, server: &Server) -> Result<Response, CallError> {
     wait(client.call(&addr(server), ECHO, &note(7), (), long()))
 }
 

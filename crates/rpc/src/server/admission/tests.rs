@@ -26,8 +26,27 @@ fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
 }
 
 fn held(tls: &Arc<Tls>, caller: Caller) -> Admission {
-    let held = Held { tls: tls.clone(), holder: holder(caller, 0), version: 0, revoked: None };
+    held_on(tls, caller, Protection::Private)
+}
+
+fn held_on(tls: &Arc<Tls>, caller: Caller, protection: Protection) -> Admission {
+    let held = Held { tls: tls.clone(), holder: holder(caller, 0), version: 0, revoked: None, protection };
     Admission::Held(Box::new(held))
+}
+
+/// What says where data lies, or who may do what, would be answered where everybody can listen.
+#[test]
+fn only_file_data_is_served_outside_of_tls() {
+    let (_dir, _, _, tls) = tls();
+    for opcode in Opcode::ALL {
+        let (caller, name) = (Caller::Node(Roles::ALL), opcode.name());
+        let inside = held_on(&tls, caller, Protection::Private).refusal(opcode.code());
+        let outside = held_on(&tls, caller, Protection::Authenticated).refusal(opcode.code());
+        match opcode.protection() {
+            Protection::Authenticated => assert!(inside.is_none() && outside.is_none(), "{name}"),
+            Protection::Private => assert!(outside.expect(name).to_string().contains("private"), "{name}"),
+        }
+    }
 }
 
 /// A client's key would move the cluster, a data node's key vote for managers, or somebody be kept from what is his.
