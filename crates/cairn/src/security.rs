@@ -9,6 +9,7 @@ use cairn_rpc::Audit;
 use cairn_security::{Change, KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::holder::MANAGER_ID_MAX;
+use cairn_wire::protection::Protection;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct SecuritySpec {
     pub revoked: Option<PathBuf>,
     /// File of the audit log.
     pub audit: Option<PathBuf>,
+    /// How file data goes.
+    pub data: Protection,
 }
 
 /// The key is another server's.
@@ -43,14 +46,18 @@ pub struct Security {
 impl Security {
     /// Reads the key that a node's configuration names and holds it against the rest of that.
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
-        let Some(SecuritySpec { mode, key, revoked, audit }) = &spec.security else { return Ok(None) };
+        let Some(SecuritySpec { mode, key, revoked, audit, data }) = &spec.security else { return Ok(None) };
         let file = KeyFile::read(key).context("security.key")?;
         let revoked = revoked.as_ref().map(|path| Revoked::read(path).map(Arc::new)).transpose();
         let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
-        let tls = Arc::new(Tls::of_server(&file, *mode, revoked.clone())?);
+        let tls = Tls::of_server(&file, *mode, revoked.clone())?;
+        let tls = Arc::new(match data {
+            Protection::Authenticated => tls,
+            Protection::Private => tls.with_private_data(),
+        });
         fits(spec, &file)?;
         let holder = file.holder();
-        tracing::info!(name = holder.name, ?mode, until = date(holder.until), "this node has a key");
+        tracing::info!(name = holder.name, ?mode, ?data, until = date(holder.until), "this node has a key");
         if let Some(ending) = ending(&tls) {
             tracing::warn!("{ending}");
         }

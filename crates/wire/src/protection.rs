@@ -36,8 +36,11 @@ mod tests {
     /// What says who may do what, or where data lies, could be read by who listens.
     #[test]
     fn only_file_data_goes_without_tls() {
-        let open: Vec<&str> =
-            Opcode::ALL.iter().filter(|opcode| opcode.protection() == Protection::Authenticated).map(|o| o.name()).collect();
+        let open: Vec<&str> = Opcode::ALL
+            .iter()
+            .filter(|opcode| opcode.protection() == Protection::Authenticated)
+            .map(|o| o.name())
+            .collect();
         assert_eq!(open, ["Read", "Append", "Sync", "Seal", "Overwrite", "RecordAppend"]);
     }
 }

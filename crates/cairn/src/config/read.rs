@@ -4,6 +4,7 @@ use crate::security::SecuritySpec;
 use cairn_security::Mode;
 use cairn_telemetry::LogConfig;
 use cairn_types::{DiskUuid, FEATURE_LEVEL};
+use cairn_wire::protection::Protection;
 use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -36,7 +37,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
-    ("security", &["mode", "key", "revoked", "audit"]),
+    ("security", &["mode", "key", "revoked", "audit", "data"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -319,12 +320,21 @@ impl<'a> Reader<'a> {
         let key = self.text(section, "key").map(PathBuf::from);
         let revoked = self.text(section, "revoked").map(PathBuf::from);
         let audit = self.text(section, "audit").map(PathBuf::from);
+        let data = match self.text(section, "data").as_deref() {
+            None | Some("authenticated") => Some(Protection::Authenticated),
+            Some("private") => Some(Protection::Private),
+            Some(other) => {
+                let at = section.get("data").map_or(section.at, |value| value.span().start);
+                self.mistake(at, format!("security.data is \"authenticated\" or \"private\", not {other:?}"));
+                None
+            }
+        };
         let mode = mode?;
         if key.is_none() && section.get("key").is_none() {
             let why = "security.key is missing: the file of this process's key; cairn key node makes it";
             self.mistake(section.at, why.into());
         }
-        Some(SecuritySpec { mode, key: key?, revoked, audit })
+        Some(SecuritySpec { mode, key: key?, revoked, audit, data: data? })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

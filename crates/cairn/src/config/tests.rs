@@ -1,5 +1,6 @@
 //! Configuration files, right and wrong.
 use super::parse;
+use cairn_wire::protection::Protection;
 
 const GOOD: &str = r#"
 [node]
@@ -40,6 +41,17 @@ fn a_good_file_gives_all_roles() {
     assert!(parse("cairn.toml", &open).expect("good").node.admin_over_tcp);
     let silent = GOOD.replace("request_log_mib = 0\n", "");
     assert_eq!(parse("cairn.toml", &silent).expect("good").node.request_log_mib, super::REQUEST_LOG_MIB);
+}
+
+/// File data would be open to who listens although somebody asked for the opposite.
+#[test]
+fn file_data_is_as_private_as_the_file_says() {
+    let of = |line: &str| parse("cairn.toml", &format!("{GOOD}\n[security]\nkey = \"/k\"\n{line}"));
+    let data = |line: &str| of(line).expect("good").security.expect("security").data;
+    assert_eq!(data(""), Protection::Authenticated);
+    assert_eq!(data("data = \"private\""), Protection::Private);
+    let shown = of("data = \"privat\"").expect_err("no such word").to_string();
+    assert!(shown.contains("security.data is \"authenticated\" or \"private\""), "{shown}");
 }
 
 #[test]

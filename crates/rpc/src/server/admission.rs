@@ -117,7 +117,10 @@ impl Held {
         // Of an operation that is not in the table nobody knows for whom it is; the service would not know it either.
         let opcode = Opcode::from_code(opcode)?;
         if self.protection == Protection::Authenticated && opcode.protection() == Protection::Private {
-            return refused(format!("{} needs a connection that is private, and this one is for file data", opcode.name()));
+            return refused(format!(
+                "{} needs a connection that is private, and this one is for file data",
+                opcode.name()
+            ));
         }
         let audience = opcode.audience();
         if audience.has(self.holder.caller) {

@@ -154,6 +154,7 @@ fn either_side_keeps_its_data_private() {
     let keys = Keys::new();
     let private = |identity: Identity| {
         let tls = identity.tls().expect("a key").clone();
+        drop(identity);
         Arc::into_inner(tls).expect("its only user").with_private_data()
     };
     for server_insists in [true, false] {
@@ -182,10 +183,11 @@ fn either_side_keeps_its_data_private() {
 fn whoever_changes_repeats_or_leaves_out_a_frame_ends_the_connection() {
     let keys = Keys::new();
     let client = client_as(keys.client("alice", Caller::Client));
+    let identity = keys.server(Mode::Required, 0);
     for meddling in
         [Meddling::Message(1), Meddling::Code(1), Meddling::Repeats(1), Meddling::LeavesOut(1), Meddling::Swaps(1)]
     {
-        let (server, told) = serve_as(keys.server(Mode::Required, 0), config());
+        let (server, told) = serve_as(identity.clone(), config());
         let between = Between::new(&server, meddling, Meddling::Nothing);
         // The first of them is meddled with; what comes behind it is not taken either, for then it is not the next one.
         let calls: Vec<_> =
@@ -197,7 +199,7 @@ fn whoever_changes_repeats_or_leaves_out_a_frame_ends_the_connection() {
         let expected: &[u64] = if matches!(meddling, Meddling::Repeats(_)) { &[1] } else { &[] };
         assert_eq!(reached, expected, "{meddling:?}");
 
-        let (server, _) = serve_as(keys.server(Mode::Required, 0), config());
+        let (server, _) = serve_as(identity.clone(), config());
         let between = Between::new(&server, Meddling::Nothing, meddling);
         let calls: Vec<_> =
             (1..=2).map(|i| client.call(&between.addr, DATA_ECHO, &note(i), (), long().bulk().stream(1))).collect();
