@@ -15,7 +15,7 @@ use crate::meta::volume::{Volume, shown};
 use crate::trash::Trash;
 use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
-use cairn_types::{ErrorCode, Layout};
+use cairn_types::{ErrorCode, InodeId, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::{Attributes, CloneRangeRequest, CreateRequest, PublishRequest, SetattrRequest};
 
@@ -61,6 +61,11 @@ impl FileWriter {
         parent: Option<u64>,
         options: WriteOptions,
     ) -> Result<FileWriter> {
+        if parent.is_some_and(|parent| is_in_snapshot(parent, path)) {
+            // Before its bytes are stored for nothing.
+            let text = "snapshots cannot be changed; take another directory";
+            return Err(ClientError::remote(&shown(path), ErrorCode::ReadOnly, text));
+        }
         let body = Body::new(volume, options.layout).await?;
         Ok(FileWriter {
             volume: volume.clone(),
@@ -319,4 +324,9 @@ impl Drop for FileWriter {
         // A file that was not finished: what it wrote goes with the body, what it published with its inode.
         self.body.unnamed = self.unnamed.take();
     }
+}
+
+/// Whether a directory is a snapshot's, or a list of snapshots. A volume that has given out larger numbers has none.
+fn is_in_snapshot(directory: u64, path: &[u8]) -> bool {
+    InodeId(directory).now().0 != directory && path.split(|byte| *byte == b'/').any(|part| part == b".snapshots")
 }

@@ -364,6 +364,11 @@ impl Namespace {
         }
     }
 
+    /// Nobody has used the partition yet, and it has no feature level.
+    pub fn is_unused(&self) -> bool {
+        self.level == 0 && self.sessions.is_new()
+    }
+
     fn apply_internal(&mut self, opcode: Opcode, request: &[u8]) -> Result<()> {
         match opcode {
             Opcode::ExpireSessions => self.expire_sessions(request),

@@ -107,9 +107,10 @@ impl Namespace {
         }
     }
 
-    /// The entry `.snapshots` of a directory, if a name is that.
+    /// The entry `.snapshots` of a directory, if a name is that. A shard has none.
     pub(crate) fn snapshots_entry(&self, id: u64, directory: &Inode, name: &[u8]) -> Option<(u64, Inode)> {
-        (name == SNAPSHOTS_NAME && self.has_views()).then(|| (LISTING | id, self.listing(id, directory)))
+        (name == SNAPSHOTS_NAME && self.has_views() && !directory.is_shard)
+            .then(|| (LISTING | id, self.listing(id, directory)))
     }
 
     fn listing(&self, id: u64, directory: &Inode) -> Inode {

@@ -36,6 +36,8 @@ const BACKLOG_MANY: u64 = 8192;
 const BACKLOG_FACTOR: u32 = 4;
 /// Pause between two entries that take dead inodes apart, at least.
 const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Between two looks whether the first feature level of a new partition can be set: its first users wait for it.
+const UNBORN_PAUSE: Duration = Duration::from_millis(2);
 /// Feature level from which on members look at the time that the removal of trash names.
 const UP_TO_LEVEL: u32 = 5;
 /// Part of the time that sweeps over free records may take: one in this many.
@@ -167,11 +169,17 @@ async fn work_to_reclaim(partition: &Partition, timings: &MetaTimings) -> Option
 async fn raise_level(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
-        state.pause(timings.reclaim_idle).await;
+        match state.is_unborn() {
+            true => sleep(UNBORN_PAUSE).await,
+            false => state.pause(timings.reclaim_idle).await,
+        }
         if state.leading_term().is_none() {
             continue;
         }
         let active = state.namespace.read().feature_level();
+        if active > 0 {
+            state.is_born();
+        }
         // Nothing more is known here than this build understands.
         if active >= state.common.feature_level {
             continue;

@@ -182,7 +182,12 @@ pub(crate) struct PartitionState {
     pub(crate) common: Arc<Common>,
     /// The term in which this member leads and has applied the first entry; 0 otherwise.
     term: AtomicU64,
+    /// See [`is_unborn`](Self::is_unborn): until then, by the process's clock; 0: it is not.
+    unborn_until: AtomicU64,
 }
+
+/// A partition that nobody has used waits so long at most for the feature level that all its members understand.
+const UNBORN_MAX: Duration = Duration::from_secs(2);
 
 /// What looks for work in a partition that rests looks this much less often, but at least every [`REST_PAUSE_MAX`].
 const REST_FACTOR: u32 = 20;
@@ -227,7 +232,20 @@ impl PartitionState {
             rests: watch::Sender::new(false),
             common,
             term: AtomicU64::new(0),
+            unborn_until: AtomicU64::new(0),
         }
+    }
+
+    /// Nobody has used the partition yet, and its first feature level is about to be set: who comes before that would leave what later
+    /// levels have to be careful about.
+    pub(crate) fn is_unborn(&self) -> bool {
+        let until = self.unborn_until.load(Ordering::Relaxed);
+        until != 0 && self.common.coarse_now() < Time(until)
+    }
+
+    /// Its first feature level is set, or there is nothing to be set.
+    pub(crate) fn is_born(&self) {
+        self.unborn_until.store(0, Ordering::Relaxed);
     }
 
     /// The term in which this member leads, if it does.
@@ -243,6 +261,10 @@ impl PartitionState {
         self.openers.reset(now);
         self.wanted_leases.clear();
         self.asked_to_defer.store(false, Ordering::Release);
+        if self.common.feature_level > 0 && self.namespace.read().is_unused() {
+            let until = now + UNBORN_MAX;
+            self.unborn_until.store(until.0.max(1), Ordering::Relaxed);
+        }
         self.term.store(term, Ordering::Release);
     }
 

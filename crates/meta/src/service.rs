@@ -190,6 +190,10 @@ impl MetaServer {
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
         }
+        if partition.state.is_unborn() {
+            let text = format!("{} was made a moment ago and is about to serve; repeat", partition.state.id);
+            return self.refuse(reply, WireError::new(ErrorCode::Unavailable, text));
+        }
         let needed = Namespace::needed_level(opcode, request.message);
         if let Some(error) = partition.lacks_level(opcode.name(), needed) {
             return self.refuse(reply, error);

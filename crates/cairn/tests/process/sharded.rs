@@ -32,6 +32,53 @@ fn listed(mount: &Mount, name: &str) -> BTreeSet<String> {
     set
 }
 
+/// A sharded directory would show a part of itself as its snapshot, or none of its own.
+#[test]
+fn snapshots_of_sharded_directories_are_whole() {
+    let cluster = Cluster::start(SMALL);
+    let parts = volume_of_three(&cluster);
+    mkdir(&cluster, "v:/d", parts[1]);
+    let put = |name: &str| {
+        let local = cluster.path("local");
+        fs::write(&local, name).expect("a file");
+        cluster.ok(&["fs", "put", local.to_str().expect("UTF-8"), &format!("v:/d/{name}")]);
+    };
+    let names = |path: &str| cluster.ok(&["fs", "ls", path]).lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    ["old", "older"].into_iter().for_each(put);
+    cluster.ok(&["fs", "snapshot", "create", "before", "v:/d"]);
+    shard(&cluster, "v:/d");
+    (0..12).for_each(|number| put(&format!("new{number}")));
+    let (then, all) = (names("v:/d/.snapshots/before"), names("v:/d"));
+    assert_eq!((then.len(), all.len()), (2, 14));
+    cluster.ok(&["fs", "snapshot", "create", "own", "v:/d"]);
+    cluster.ok(&["fs", "snapshot", "create", "of-all", "v:/"]);
+    cluster.ok(&["fs", "rm", "-r", "--skip-trash", "v:/d/old", "v:/d/new3"]);
+    put("later");
+    assert_eq!(names("v:/d/.snapshots"), ["before", "of-all", "own"].map(str::to_owned).into());
+    for path in ["v:/d/.snapshots/own", "v:/d/.snapshots/of-all", "v:/.snapshots/of-all/d"] {
+        assert_eq!(names(path), all, "{path}");
+        for name in &all {
+            assert_eq!(cluster.ok(&["fs", "cat", &format!("{path}/{name}")]), *name, "{path}");
+        }
+    }
+    assert_eq!(names("v:/d/.snapshots/before"), then, "it was taken before there were shards");
+    for (taken, clone) in [("own", "v:/one"), ("before", "v:/two")] {
+        cluster.ok(&["fs", "clone", &format!("v:/d@{taken}"), clone]);
+        assert_eq!(names(clone), if taken == "own" { all.clone() } else { then.clone() }, "{taken}");
+    }
+    cluster.ok(&["fs", "snapshot", "restore", "v:/d/old@own"]);
+    assert_eq!(cluster.ok(&["fs", "cat", "v:/d/old"]), "old");
+    if !skipped() {
+        let mount = Mount::new(&cluster, "mnt", "v:/", "");
+        assert_eq!(listed(&mount, "d/.snapshots/own"), all);
+        for name in &all {
+            assert_eq!(fs::read_to_string(mount.path(&format!("d/.snapshots/own/{name}"))).expect(name), *name);
+        }
+    }
+    cluster.fails(&["fs", "mkdir", "v:/d/.snapshots"], 4);
+    cluster.ok(&["admin", "fsck", "v"]);
+}
+
 /// People would not find files that are there, find them twice, or could not remove a directory that is empty.
 #[test]
 fn commands_work_in_a_sharded_directory() {

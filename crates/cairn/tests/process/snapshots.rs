@@ -12,6 +12,7 @@ use crate::trees::noise;
 use crate::wait::until;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
 
 /// A snapshot would show what came later, be lost with a restart, be changed by somebody, or hold its space for ever.
 #[test]
@@ -171,6 +172,32 @@ fn portrait(cluster: &Cluster, root: &str) -> Vec<String> {
     }
     seen.sort();
     seen
+}
+
+/// The first snapshot of a volume would wait for a minute for nobody; or what is refused would cost space, or be found out too late.
+#[test]
+fn a_volume_of_now_has_its_first_snapshot_at_once() {
+    let cluster = Cluster::start(SMALL);
+    let local = cluster.path("local");
+    fs::write(&local, noise(500_000, 31)).expect("a file");
+    let local = local.to_str().expect("utf-8");
+    cluster.ok(&["admin", "volume", "create", "new"]);
+    cluster.ok(&["fs", "put", local, "new:/f"]);
+    let started = Instant::now();
+    cluster.ok(&["fs", "snapshot", "create", "first", "new:/"]);
+    assert!(started.elapsed() < Duration::from_secs(50), "it waited for {:?}", started.elapsed());
+
+    let stored = chunk_use(&cluster).0;
+    for place in ["new:/.snapshots/first/g", "new:/.snapshots/g"] {
+        assert!(cluster.fails(&["fs", "put", local, place], 5).contains("cannot be changed"), "{place}");
+    }
+    assert_eq!(chunk_use(&cluster).0, stored, "nothing is stored for what is refused");
+    for args in [&["create", "a@b", "new:/"][..], &["rename", "first", "a@b", "new:/"]] {
+        let said = cluster.fails(&[&["fs", "snapshot"], args].concat(), 2);
+        assert!(said.contains("no @"), "{said}");
+    }
+    let said = cluster.fails(&["fs", "snapshot", "diff", "first", "first", "--path", "new:/"], 2);
+    assert!(said.contains("with itself"), "{said}");
 }
 
 /// A clone would miss something of its source, take space, be seen half, or name what is freed with its snapshot.

@@ -27,9 +27,14 @@ impl Namespace {
         let (next, d_type) = match name {
             b"." => return Ok(Some((id, *directory))),
             b".." => (self.above_shards(directory.parent), NodeType::Directory as u16 >> 12),
-            _ => match self.entry(id, directory, name)? {
-                Some(dentry) => (dentry.inode, u16::from(dentry.d_type)),
-                None => return Ok(self.snapshots_entry(id, directory, name)),
+            _ => match self.entry(id, directory, name) {
+                Ok(Some(dentry)) => (dentry.inode, u16::from(dentry.d_type)),
+                Ok(None) => return Ok(self.snapshots_entry(id, directory, name)),
+                // What a directory's snapshots are is said by itself, never by one of its shards.
+                Err(OpError::SHARDED) => {
+                    return self.snapshots_entry(id, directory, name).map(Some).ok_or(OpError::SHARDED);
+                }
+                Err(error) => return Err(error),
             },
         };
         match self.inode(next) {

@@ -36,6 +36,13 @@ impl DiffArgs {
         let volume = context.volume(&at).await?;
         let old = side(&volume, &at, Some(self.old.as_bytes())).await?;
         let new = side(&volume, &at, self.new.as_ref().map(|name| name.as_bytes())).await?;
+        if self.new.as_ref() == Some(&self.old) {
+            let text = format!(
+                "{} is compared with itself; name another snapshot, or none for what is there now",
+                self.old.display()
+            );
+            return Err(CliError::usage(text));
+        }
         if old.taken >= new.taken {
             return Err(CliError::usage("the first snapshot has to be the older one"));
         }

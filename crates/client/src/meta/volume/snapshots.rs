@@ -50,6 +50,7 @@ impl Volume {
     }
 
     async fn take(&self, directory: u64, name: &[u8]) -> Result<u64> {
+        check_name(name)?;
         let clock = &self.cluster().clock;
         let started = clock.now();
         loop {
@@ -87,6 +88,7 @@ impl Volume {
 
     /// One that was listed.
     pub async fn rename_snapshot(&self, snapshot: &Snapshot, new_name: &[u8]) -> Result<()> {
+        check_name(new_name)?;
         let (number, name) = (number(snapshot), &snapshot.name);
         let new_name = new_name.to_vec();
         let make = |header| {
@@ -202,6 +204,15 @@ fn of_all(lists: Vec<Vec<Snapshot>>) -> Vec<Snapshot> {
         }
     }
     all.into_values().collect()
+}
+
+/// `PATH@NAME` names a snapshot's path, and ends with the last `@`.
+fn check_name(name: &[u8]) -> Result<()> {
+    if !name.contains(&b'@') {
+        return Ok(());
+    }
+    let text = "the name of a snapshot has no @, for PATH@NAME is a path in it; take another name";
+    Err(ClientError::remote(&shown(name), ErrorCode::InvalidArgument, text))
 }
 
 #[cfg(test)]
