@@ -70,13 +70,22 @@ enum Kind {
     LocalOrRemote,
     Layout,
     Volume,
+    Snapshot,
+    /// `PATH` or `PATH@SNAPSHOT`.
+    AtSnapshot,
 }
 
 /// Verbs of `cairn fs` whose operands are something else than remote paths.
 const KINDS: &[(&str, &str, Kind)] = &[
     ("fs put", "paths", Kind::LocalOrRemote),
     ("fs get", "paths", Kind::LocalOrRemote),
+    ("fs clone", "source", Kind::AtSnapshot),
     ("fs clone", "target", Kind::Remote),
+    ("fs snapshot delete", "name", Kind::Snapshot),
+    ("fs snapshot diff", "new", Kind::Snapshot),
+    ("fs snapshot diff", "old", Kind::Snapshot),
+    ("fs snapshot rename", "name", Kind::Snapshot),
+    ("fs snapshot restore", "source", Kind::AtSnapshot),
     ("admin volume set", "name", Kind::Volume),
     ("admin volume delete", "name", Kind::Volume),
     ("admin volume restore", "name", Kind::Volume),
@@ -125,6 +134,8 @@ fn with_values(command: clap::Command, path: &str) -> clap::Command {
             Some(Kind::LocalOrRemote) => argument.add(ArgValueCompleter::new(local_or_remote)),
             Some(Kind::Layout) => argument.add(ArgValueCompleter::new(layouts)),
             Some(Kind::Volume) => argument.add(ArgValueCompleter::new(remote_words::volumes)),
+            Some(Kind::Snapshot) => argument.add(ArgValueCompleter::new(remote_words::snapshots)),
+            Some(Kind::AtSnapshot) => argument.add(ArgValueCompleter::new(remote_words::paths_at)),
             None => argument,
         })
         .mut_subcommands(|verb| {
@@ -187,8 +198,7 @@ mod tests {
     #[test]
     fn operands_of_every_verb_for_files_are_known() {
         // Texts, numbers and names that no cluster knows.
-        let others =
-            ["mode", "owner", "name", "new_name", "value", "time", "jobs", "job", "volume", "target", "old", "new"];
+        let others = ["mode", "owner", "name", "new_name", "value", "time", "jobs", "job", "volume", "target"];
         walk(&Cli::command(), "", &mut |path, argument| {
             let id = argument.get_id().as_str();
             if path.starts_with("fs ") && argument.is_positional() && !others.contains(&id) {

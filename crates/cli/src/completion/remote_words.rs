@@ -3,8 +3,9 @@ use crate::args::GlobalArgs;
 use crate::context::Context;
 use crate::error::Result;
 use crate::mode;
-use crate::remote::{Pages, attributes_of, find};
+use crate::remote::{NamedFor, Pages, attributes_of, find};
 use clap_complete::engine::CompletionCandidate;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,6 +36,46 @@ pub fn paths(current: &OsStr) -> Words {
 
 pub fn volumes(current: &OsStr) -> Words {
     asked(|context| Box::pin(volume_names(context, current, "")))
+}
+
+/// Snapshots of the volume that a path on the line names, else of the default one.
+pub fn snapshots(current: &OsStr) -> Words {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let root = root_on(&words);
+    asked(|context| Box::pin(snapshot_names(context, root, b"", current.as_bytes())))
+}
+
+/// Paths, and behind an `@` the snapshots that a path may be looked at.
+pub fn paths_at(current: &OsStr) -> Words {
+    let bytes = current.as_bytes();
+    match bytes.iter().rposition(|byte| *byte == b'@').filter(|at| !bytes[*at..].contains(&b'/')) {
+        None => paths(current),
+        Some(at) => {
+            let (path, name) = bytes.split_at(at + 1);
+            let root = root_of(path);
+            asked(|context| Box::pin(snapshot_names(context, root, path, name)))
+        }
+    }
+}
+
+/// `VOLUME:/` of a path, `/` where it names no volume.
+fn root_of(path: &[u8]) -> OsString {
+    let end = path.windows(2).position(|two| two == b":/").map_or(0, |colon| colon + 1);
+    OsString::from_vec([&path[..end], b"/"].concat())
+}
+
+fn root_on(words: &[OsString]) -> OsString {
+    let named = words.iter().map(|word| word.as_bytes()).find(|word| word.windows(2).any(|two| two == b":/"));
+    named.filter(|word| !word.contains(&b'@')).map_or_else(|| "/".into(), root_of)
+}
+
+async fn snapshot_names(context: &Context, root: OsString, before: &[u8], prefix: &[u8]) -> Result<Words> {
+    let at = context.remote(&root)?;
+    let volume = context.volume(&at).await?;
+    let all = volume.snapshots().await.map_err(|error| error.named_for(&at))?;
+    let names: BTreeSet<Vec<u8>> = all.into_iter().filter(|one| !one.deleting).map(|one| one.name).collect();
+    let fitting = names.iter().filter(|name| fits(name, prefix)).take(WORDS_MAX);
+    Ok(fitting.map(|name| CompletionCandidate::new(OsString::from_vec([before, name].concat()))).collect())
 }
 
 /// Runs a question with its time limit; whatever fails answers with nothing.
@@ -101,6 +142,17 @@ mod tests {
         let line = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert_eq!(cluster(&line("cairn -- cairn --cluster h:1 fs ls /")).as_deref(), Some("h:1"));
         assert_eq!(cluster(&line("cairn -- cairn fs ls --cluster=h:2 /")).as_deref(), Some("h:2"));
+    }
+
+    /// Snapshots of another volume would be offered than the command then looks at.
+    #[test]
+    fn the_volume_of_a_path_is_asked() {
+        for (path, root) in [("/a/b@", "/"), ("v:/a@", "v:/"), ("v:/a:/b@", "v:/")] {
+            assert_eq!(root_of(path.as_bytes()), root, "{path}");
+        }
+        let line = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(root_on(&line("cairn -- cairn fs snapshot delete mon v:/x")), "v:/");
+        assert_eq!(root_on(&line("cairn -- cairn fs snapshot delete mon")), "/");
     }
 
     /// What is completed would be another name, or several words, for the shell.
