@@ -31,11 +31,13 @@ hadoop: prepare ## the jar for Hadoop and Spark, in target/hadoop (needs a JDK a
 test: prepare-tests ## run every test; the last line is the sum
 	$(CARGO) xtask test
 
-test-apps: prepare-tests ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount; Hadoop, distcp, terasort, Spark (APPS=git,tar or APPS=hadoop for some of them)
+test-apps: prepare-tests ## git, SQLite, compilers, rsync, tar, PostgreSQL, fio on a mount; Hadoop, distcp, terasort, Spark; pandas, pyarrow, dask, torch (APPS=git,tar, APPS=hadoop or APPS=python for some of them)
 	.ci/prepare with-apps
 	@case ',$(or $(APPS),all),' in *,all,*|*,hadoop,*) CAIRN_TEST_APPS=hadoop $(CARGO) test --locked --package cairn --test process -- \
 	    --exact hadoop::applications --nocapture ;; esac
-	@[ '$(APPS)' = hadoop ] || bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
+	@case ',$(or $(APPS),all),' in *,all,*|*,python,*) .ci/prepare with-torch && CAIRN_TEST_APPS=python $(CARGO) test --locked --package cairn \
+	    --test process -- --exact python::applications --nocapture ;; esac
+	@[ '$(APPS)' = hadoop ] || [ '$(APPS)' = python ] || bash -c 'set -o pipefail; CAIRN_TEST_APPS=$(or $(APPS),all) $(CARGO) test --locked --package cairn --test process -- \
 	    --exact mount::apps::applications --nocapture | tee /dev/stderr | grep "^applications: " > /dev/null'
 
 chaos: prepare-tests ## kill, stop and cut off real processes, fill and lose disks under checked clients (MINUTES=n, CAIRN_SEED=n)

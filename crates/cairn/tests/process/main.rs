@@ -15,6 +15,7 @@ mod convert;
 mod defragment;
 mod dev;
 mod disks;
+mod disturb;
 mod docs;
 mod doctor;
 mod drain;
