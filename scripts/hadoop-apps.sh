@@ -31,7 +31,7 @@ die() {
 }
 classpath() {
     [ -s "$out/$1.classpath" ] ||
-        mvn --batch-mode --quiet --file hadoop/apps/pom.xml "-P$1" dependency:build-classpath "-Dmdep.outputFile=$out/$1.classpath"
+        mvn --batch-mode --quiet --file hadoop/apps/pom.xml "-P$1" dependency:build-classpath "-Dmdep.outputFile=$out/$1.classpath" >&2
     printf '%s:%s:%s' "$dir" "$jar" "$(cat "$out/$1.classpath")"
 }
 # Hadoop's tools, as its scripts start them; the job runner is the local one.
