@@ -21,7 +21,9 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_open(
     // SAFETY: as Java calls.
     let env = unsafe { Env::new(env) };
     guard(0, || {
-        let opened = VOLUMES.get(volume)?.open(path(&env, at)?, OpenOptions::from_flags(flags, mode as u32))?;
+        // Whoever writes can be shut out.
+        let options = OpenOptions::from_flags(flags, mode as u32).fenced();
+        let opened = VOLUMES.get(volume)?.open(path(&env, at)?, options)?;
         Ok(FILES.add(volume, opened))
     })
 }

@@ -1,4 +1,4 @@
-//! Extended attributes, ACLs among them.
+//! Extended attributes, ACLs among them, and the mark that shuts writers out.
 use crate::border::{Env, all, bytes_of, done, guard, path};
 use crate::registry::VOLUMES;
 use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jlong};
@@ -70,5 +70,22 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_removeXattr(
     done(|| {
         let (at, name) = (path(&env, at)?, all(&env, name, "name")?);
         VOLUMES.get(volume)?.remove_xattr(at, &name)
+    })
+}
+
+/// Shuts out who has a file open for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_fence(
+    env: *mut JNIEnv,
+    _class: jclass,
+    volume: jlong,
+    at: jbyteArray,
+    mark: jbyteArray,
+) -> jint {
+    // SAFETY: as Java calls.
+    let env = unsafe { Env::new(env) };
+    done(|| {
+        let (at, mark) = (path(&env, at)?, all(&env, mark, "mark")?);
+        VOLUMES.get(volume)?.fence(at, &mark)
     })
 }

@@ -1,6 +1,7 @@
 //! An open file: bytes by offsets, without a position of its own.
 use crate::directory::inherited;
 use crate::error::{Error, Result};
+use crate::fence::Fence;
 use crate::live::Live;
 use crate::metadata::{Metadata, SetMetadata};
 use crate::of_process::OfProcess;
@@ -26,12 +27,19 @@ pub struct File {
     handle: Handle,
     appends: bool,
     closed: AtomicBool,
+    fence: Option<Fence>,
 }
 
 impl File {
-    pub(crate) fn new(live: Arc<Live>, path: &Path, handle: Handle, options: OpenOptions) -> File {
-        let appends = options.has(libc::O_APPEND);
-        File { live: OfProcess::new(live), path: path.to_owned(), handle, appends, closed: AtomicBool::new(false) }
+    pub(crate) fn new(
+        live: Arc<Live>,
+        path: &Path,
+        handle: Handle,
+        options: OpenOptions,
+        fence: Option<Fence>,
+    ) -> File {
+        let (appends, closed) = (options.has(libc::O_APPEND), AtomicBool::new(false));
+        File { live: OfProcess::new(live), path: path.to_owned(), handle, appends, closed, fence }
     }
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
@@ -86,6 +94,7 @@ impl File {
     /// instead of copied. How many bytes. Nobody else may write to either meanwhile.
     pub fn append_from(&self, source: &File) -> Result<u64> {
         let live = self.live()?;
+        let _written = self.writing();
         let (begin, length) = (self.metadata()?.size, source.metadata()?.size);
         let mut done = 0;
         while done < length {
@@ -101,6 +110,7 @@ impl File {
     /// piece each.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let live = self.live()?;
+        let _written = self.writing();
         if data.is_empty() {
             return live.run(&self.path, async { live.vfs.write(self.handle, offset, Bytes::new()).await.map(|_| ()) });
         }
@@ -120,17 +130,28 @@ impl File {
         if data.len() > APPEND_STEP {
             return self.write_at(&data, offset);
         }
+        let _written = self.writing();
         live.run(&self.path, live.vfs.write(self.handle, offset, data)).map(|_| ())
     }
     /// What was written is seen by whoever reads from now on, and durable unless the connection says `close_visible`.
     pub fn flush(&self) -> Result<()> {
         let live = self.live()?;
-        live.run(&self.path, live.vfs.flush(self.handle, 0))
+        self.guarded(live, || live.run(&self.path, live.vfs.flush(self.handle, 0)))
     }
     /// What was written is durable and seen by others.
     pub fn sync(&self) -> Result<()> {
         let live = self.live()?;
-        live.run(&self.path, live.vfs.fsync(self.handle, false))
+        self.guarded(live, || live.run(&self.path, live.vfs.fsync(self.handle, false)))
+    }
+    fn guarded(&self, live: &Live, publish: impl FnOnce() -> Result<()>) -> Result<()> {
+        match &self.fence {
+            Some(fence) => fence.guarded(live, &self.path, publish),
+            None => publish(),
+        }
+    }
+    /// When what it answers goes, something was written.
+    fn writing(&self) -> Written<'_> {
+        Written(self.fence.as_ref())
     }
     /// What is known of the file, with what was written to it here.
     pub fn metadata(&self) -> Result<Metadata> {
@@ -163,9 +184,20 @@ impl File {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let flushed = live.run(&self.path, live.vfs.flush(self.handle, 0));
+        let flushed = self.guarded(live, || live.run(&self.path, live.vfs.flush(self.handle, 0)));
         let released = live.run(&self.path, live.vfs.release(self.handle, None));
         flushed.and(released)
+    }
+}
+
+/// A write that is under way: also one that failed may have written something.
+struct Written<'a>(Option<&'a Fence>);
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        if let Some(fence) = self.0 {
+            fence.was_written();
+        }
     }
 }
 

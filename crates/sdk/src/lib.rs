@@ -11,6 +11,7 @@
 
 mod directory;
 mod error;
+mod fence;
 mod file;
 mod live;
 mod metadata;

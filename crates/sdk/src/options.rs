@@ -57,6 +57,7 @@ impl ConnectOptions {
 pub struct OpenOptions {
     pub(crate) flags: i32,
     pub(crate) mode: u32,
+    pub(crate) fenced: bool,
 }
 
 impl OpenOptions {
@@ -81,11 +82,16 @@ impl OpenOptions {
     }
     /// Flags of open(2), and the mode of a file that is made, from which the process's umask is taken off.
     pub fn from_flags(flags: i32, mode: u32) -> Self {
-        Self { flags, mode }
+        Self { flags, mode, fenced: false }
     }
     /// Permission bits of a file that is made.
     pub fn mode(self, mode: u32) -> Self {
         Self { mode, ..self }
+    }
+    /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on `flush`, `sync` and `close` fail with ESTALE.
+    /// Each of them takes one request more if something was written.
+    pub fn fenced(self) -> Self {
+        Self { fenced: self.flags & libc::O_ACCMODE != libc::O_RDONLY, ..self }
     }
     pub(crate) fn has(self, flag: i32) -> bool {
         self.flags & flag == flag

@@ -1,6 +1,7 @@
 //! A connected volume, by paths.
 use crate::directory::Directory;
 use crate::error::{Error, Result};
+use crate::fence::{Fence, MARK};
 use crate::file::File;
 use crate::live::Live;
 use crate::metadata::{Metadata, SetMetadata, Space};
@@ -8,7 +9,7 @@ use crate::of_process::OfProcess;
 use crate::options::{ConnectOptions, OpenOptions};
 use crate::path::absolute;
 use cairn_client::RemotePath;
-use cairn_vfs::VfsError;
+use cairn_vfs::{Attr, VfsError};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -275,8 +276,21 @@ impl Volume {
         let path = path.as_ref();
         let at = absolute(path)?;
         let follow = !options.has(libc::O_NOFOLLOW);
-        let opened = self.walk(path, async |live| open(live, &at, follow, options).await)?;
-        Ok(File::new(self.live()?.clone(), path, opened, options))
+        let (opened, fence) = self.walk(path, async |live| open(live, &at, follow, options).await)?;
+        Ok(File::new(self.live()?.clone(), path, opened, options, fence))
+    }
+    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer. What was reported to them as done before is seen from now
+    /// on; from now on nothing is. `mark` is something that no other call for this file was given.
+    pub fn fence(&self, path: impl AsRef<Path>, mark: &[u8]) -> Result<()> {
+        let path = path.as_ref();
+        let at = absolute(path)?;
+        self.walk(path, async |live| {
+            let found = live.vfs.find(&live.caller, &at.path, true).await?;
+            match found.is_regular() {
+                true => live.vfs.setxattr(&live.caller, found.ino, MARK, mark, 0).await,
+                false => Err(VfsError::new(libc::EISDIR, "it is no file")),
+            }
+        })
     }
     /// Opens the file with this number ([`Metadata::inode`]) for reading, whatever its name is by now. ESTALE if it has none any more.
     pub fn open_inode(&self, inode: u64) -> Result<File> {
@@ -284,7 +298,7 @@ impl Volume {
         let path = Path::new(&shown);
         let live = self.live()?;
         let opened = live.run_as_it_is(path, live.vfs.open(&live.caller, inode, libc::O_RDONLY))?;
-        Ok(File::new(live.clone(), path, opened.handle, OpenOptions::reading()))
+        Ok(File::new(live.clone(), path, opened.handle, OpenOptions::reading(), None))
     }
 
     /// Changes the entry that a path names.
@@ -318,19 +332,45 @@ async fn place(live: &Live, at: &RemotePath) -> std::result::Result<Place, VfsEr
     }
 }
 
+/// A file is open, and what its writer knows of the mark if that one can be shut out.
 async fn open(
     live: &Live,
     at: &RemotePath,
     follow: bool,
     options: OpenOptions,
-) -> std::result::Result<cairn_vfs::Handle, VfsError> {
+) -> std::result::Result<(cairn_vfs::Handle, Option<Fence>), VfsError> {
+    let (handle, made) = open_or_make(live, at, follow, options).await?;
+    if !options.fenced {
+        return Ok((handle, None));
+    }
+    let known = match live.vfs.inode_of(handle) {
+        Ok(inode) => Fence::of(live, inode, made.as_ref()).await,
+        Err(error) => Err(error),
+    };
+    match known {
+        Ok(fence) => Ok((handle, Some(fence))),
+        Err(error) => {
+            // The caller hears of the first error.
+            let _closed = live.vfs.release(handle, None).await;
+            Err(error)
+        }
+    }
+}
+
+/// The file, and its attributes if it may have been made.
+async fn open_or_make(
+    live: &Live,
+    at: &RemotePath,
+    follow: bool,
+    options: OpenOptions,
+) -> std::result::Result<(cairn_vfs::Handle, Option<Attr>), VfsError> {
     let (vfs, caller) = (&live.vfs, &live.caller);
     if options.has(libc::O_CREAT) && !at.name().is_empty() {
         let place = place(live, at).await?;
         match vfs.create(caller, place.parent, &place.name, options.mode, options.flags).await {
             // A directory, or a symbolic link, which is followed.
             Err(error) if error.errno == libc::EEXIST && !options.has(libc::O_EXCL) => {}
-            made => return made.map(|(_, opened)| opened.handle),
+            made => return made.map(|(entry, opened)| (opened.handle, Some(entry.attr))),
         }
     }
     let found = vfs.find(caller, &at.path, follow).await?;
@@ -343,5 +383,6 @@ async fn open(
     if !found.is_regular() {
         return Err(VfsError::new(libc::ENXIO, "it is no regular file; only those have contents here"));
     }
-    vfs.open(caller, found.ino, options.flags & !(libc::O_CREAT | libc::O_EXCL)).await.map(|opened| opened.handle)
+    let opened = vfs.open(caller, found.ino, options.flags & !(libc::O_CREAT | libc::O_EXCL)).await?;
+    Ok((opened.handle, None))
 }

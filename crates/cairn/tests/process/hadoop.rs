@@ -2,18 +2,21 @@
 //!
 //! Where there is no Java or no Maven, or Maven gets no packages, the tests say that they are skipped.
 use crate::bindings::{SMALL, bash, blocks, root, run_within};
+use crate::disturb::{WITH_SPARE, disturb};
 use crate::support::{Cluster, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maven may have to fetch 90 packages, and Java runs 30 suites.
 const LONG: Duration = Duration::from_secs(900);
+/// 100 MB, of which three copies are written twice.
+const ROWS_UNDER_KILLS: usize = 1_000_000;
 /// Methods of Hadoop's suites that pass, at least. Those that an option excludes are listed in `hadoop/src/test`.
-const PASSED_MIN: usize = 555;
+const PASSED_MIN: usize = 567;
 
 /// Where cargo put the native library that this test program was built with.
 fn library() -> PathBuf {
@@ -126,10 +129,55 @@ fn applications() {
     }
     assert!(is_built(), "Java, Maven and their packages are needed");
     let cluster = Cluster::start(SMALL);
+    println!("{}", apps(&cluster.address, &[], 0, 5));
+    println!("under kills: {}", terasort_under_kills());
+}
+
+/// `scripts/hadoop-apps.sh`, some of its applications or all; what it printed. `rows` of terasort, unless 0.
+fn apps(cluster: &str, names: &[&str], rows: usize, count: usize) -> String {
     let mut command = Command::new(root().join("scripts/hadoop-apps.sh"));
-    command.arg(&cluster.address).env("CAIRN_HADOOP_OUT", out()).current_dir(root());
+    command.arg(cluster).args(names).env("CAIRN_HADOOP_OUT", out()).current_dir(root());
+    if rows > 0 {
+        command.env("ROWS", rows.to_string());
+    }
     let output = run_within(&mut command, LONG * 2);
     let said = text(&output.stdout);
-    assert!(output.status.success() && said.contains("hadoop apps: 5 done"), "{said}\n{}", text(&output.stderr));
-    println!("{said}");
+    let done = format!("hadoop apps: {count} done");
+    assert!(output.status.success() && said.contains(&done), "{said}\n{}", text(&output.stderr));
+    said
+}
+
+/// Bytes that are stored between two things that are done to the servers, unless the job takes so long in between for something else.
+const BETWEEN: u64 = 8 << 20;
+const BETWEEN_MAX: Duration = Duration::from_secs(15);
+
+/// teragen, terasort and teravalidate while a data node and the leader of the metadata are killed and started again, for as long as the job
+/// goes on. teravalidate says whether all rows are there, in order.
+fn terasort_under_kills() -> String {
+    let mut cluster = Cluster::start(WITH_SPARE);
+    let address = cluster.address.clone();
+    std::thread::scope(|scope| {
+        let job = scope.spawn(|| apps(&address, &["terasort"], ROWS_UNDER_KILLS, 1));
+        let mut at_work = 0;
+        let mut goes_on = |cluster: &Cluster| {
+            let (began, stored) = (Instant::now(), cluster.stored());
+            while !job.is_finished() && cluster.stored() < stored + BETWEEN && began.elapsed() < BETWEEN_MAX {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            at_work += usize::from(!job.is_finished());
+        };
+        goes_on(&cluster);
+        while !job.is_finished() {
+            disturb(&mut cluster, &mut goes_on);
+        }
+        let said = job.join().expect("the job ends right");
+        assert!(at_work >= 5, "the job was over when servers were killed: {at_work} times it was not; {said}");
+        let fsck = cluster.ok(&["admin", "fsck"]);
+        assert!(!fsck.contains("wrong"), "{fsck}");
+        format!(
+            "{}, {} servers killed",
+            said.lines().find(|line| line.starts_with("terasort")).unwrap_or_default(),
+            cluster.kills
+        )
+    })
 }

@@ -37,6 +37,9 @@ abstract class CairnAttributes extends CairnNames {
         set(given, -1, -1, -1, -1, accessedNs, modifiedNs);
     }
 
+    /** As in crates/sdk/src/fence.rs. */
+    private static final String RECOVERED = "user.cairn.recovered";
+
     void set(Path given, int mode, long uid, long gid, long size, long accessed, long modified)
             throws IOException {
         Path path = absolute(given);
@@ -104,13 +107,13 @@ abstract class CairnAttributes extends CairnNames {
         return all;
     }
 
-    /** Without those that are ACLs. */
+    /** Without those that are ACLs, and the mark of lease recovery. */
     @Override
     public List<String> listXAttrs(Path given) throws IOException {
         Path path = absolute(given);
         Volumes.Place place = place(path);
         List<String> names = Record.names(Errors.check(Native.listXattrs(place.volume, place.path), path));
-        names.removeIf(name -> name.startsWith("system."));
+        names.removeIf(name -> name.startsWith("system.") || name.equals(RECOVERED));
         return names;
     }
 

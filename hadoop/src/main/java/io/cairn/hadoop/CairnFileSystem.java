@@ -9,6 +9,7 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
@@ -58,6 +59,10 @@ public class CairnFileSystem extends CairnAttributes {
     private static final int BUFFER_MIN = 512;
     private static final int BUFFER_MAX = 64 << 20;
     private static final String CHECKSUMS = "dfs.checksum.combine.mode";
+    static {
+        Recoverable.useWherePossible();
+    }
+
     private int readBuffer;
     private int writeBuffer;
     private boolean compositeChecksums;
@@ -365,6 +370,43 @@ public class CairnFileSystem extends CairnAttributes {
         }
         statistics.incrementWriteOps(1);
         new Concat(volumes, target, sources).run();
+    }
+
+    /**
+     * Shuts out whoever has the file open for writing: once this returns, no hflush, hsync or close of theirs succeeds any more, and what one of
+     * them reported as done before is there. True: nobody has to be waited for.
+     */
+    public boolean recoverLease(Path given) throws IOException {
+        Path path = requireFile(given);
+        statistics.incrementWriteOps(1);
+        Volumes.Place place = place(path);
+        List<CairnOutputStream> own = new ArrayList<>(open);
+        own.removeIf(stream -> !stream.path().equals(path));
+        byte[] mark = bytes(UUID.randomUUID().toString());
+        Errors.check(Native.fence(place.volume, place.path, mark), path);
+        own.forEach(CairnOutputStream::shutOut);
+        return true;
+    }
+
+    /** False while somebody writes the file through this object. Of others it is not known: no server keeps it, and nobody has to wait for them. */
+    public boolean isFileClosed(Path given) throws IOException {
+        Path path = requireFile(given);
+        return open.stream().noneMatch(stream -> stream.path().equals(path) && !stream.isShutOut());
+    }
+
+    /** The texts are those by which programs know HDFS. */
+    private Path requireFile(Path given) throws IOException {
+        Path path = absolute(given);
+        FileStatus found;
+        try {
+            found = getFileStatus(path);
+        } catch (FileNotFoundException e) {
+            throw (IOException) new FileNotFoundException(path + ": File does not exist; check the path").initCause(e);
+        }
+        if (found.isDirectory()) {
+            throw new FileNotFoundException(path + ": Path is not a file; name one");
+        }
+        return path;
     }
 
     /** In the volume of the path: nothing is moved from one volume to another. */

@@ -29,6 +29,7 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     /** Where the next byte that goes down has its place. */
     private long position;
     private boolean closed;
+    private volatile boolean shutOut;
     /** What failed: nothing is written behind a gap, or twice. */
     private IOException broken;
 
@@ -48,7 +49,7 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
         }
         if (broken != null) {
             throw new IOException(path + ": an earlier write failed, and what was to follow it is not known to be in its place; "
-                    + "write the file anew", broken);
+                    + "write the file anew (" + broken.getMessage() + ")", broken);
         }
     }
 
@@ -124,7 +125,28 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private synchronized void settle(boolean durable) throws IOException {
         checkOpen();
         hand();
-        Errors.check(Native.flush(file, durable), path);
+        if (Native.flush(file, durable) < 0) {
+            Errors.Failure failure = Errors.last();
+            if (failure.is(Errors.ESTALE)) {
+                // Somebody else goes on with the file: nothing more goes into it.
+                broken = failure.of(path);
+                throw broken;
+            }
+            throw failure.of(path);
+        }
+    }
+
+    Path path() {
+        return path;
+    }
+
+    /** The file's lease was recovered; the next flush is refused. */
+    void shutOut() {
+        shutOut = true;
+    }
+
+    boolean isShutOut() {
+        return shutOut;
     }
 
     @Override

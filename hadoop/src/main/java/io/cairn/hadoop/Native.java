@@ -70,6 +70,8 @@ final class Native {
 
     static native int removeXattr(long volume, byte[] path, byte[] name);
 
+    static native int fence(long volume, byte[] path, byte[] mark);
+
     static native long openDirectory(long volume, byte[] path);
 
     static native byte[] nextEntries(long directory);

@@ -12,6 +12,7 @@ import org.apache.hadoop.fs.contract.AbstractContractDeleteTest;
 import org.apache.hadoop.fs.contract.AbstractContractEtagTest;
 import org.apache.hadoop.fs.contract.AbstractContractGetEnclosingRoot;
 import org.apache.hadoop.fs.contract.AbstractContractGetFileStatusTest;
+import org.apache.hadoop.fs.contract.AbstractContractLeaseRecoveryTest;
 import org.apache.hadoop.fs.contract.AbstractContractMkdirTest;
 import org.apache.hadoop.fs.contract.AbstractContractMultipartUploaderTest;
 import org.apache.hadoop.fs.contract.AbstractContractOpenTest;
@@ -25,9 +26,9 @@ import org.apache.hadoop.fs.contract.AbstractContractVectoredReadTest;
 import org.apache.hadoop.fs.contract.AbstractFSContract;
 
 /**
- * The contract suites of hadoop-common's test jar, against Cairn. Three are of what Cairn does not offer: AbstractContractSafeModeTest (servers
- * that must not be changed refuse by themselves, nobody sends them there), AbstractContractLeaseRecoveryTest (files have any number of writers, so
- * nobody waits for one that died) and AbstractContractStreamIOStatisticsTest (streams count for FileSystem.Statistics, as those of HDFS).
+ * The contract suites of hadoop-common's test jar, against Cairn. Two are of what Cairn does not offer: AbstractContractSafeModeTest (servers
+ * that must not be changed refuse by themselves, nobody sends them there) and AbstractContractStreamIOStatisticsTest (streams count for
+ * FileSystem.Statistics, as those of HDFS).
  */
 public final class ContractSuites {
     private ContractSuites() {
@@ -44,6 +45,7 @@ public final class ContractSuites {
         Etag.class,
         GetEnclosingRoot.class,
         GetFileStatus.class,
+        LeaseRecovery.class,
         Mkdir.class,
         MultipartUploader.class,
         Open.class,
@@ -120,6 +122,13 @@ public final class ContractSuites {
     }
 
     public static class GetFileStatus extends AbstractContractGetFileStatusTest {
+        @Override
+        protected AbstractFSContract createContract(Configuration conf) {
+            return new CairnContract(conf, true);
+        }
+    }
+
+    public static class LeaseRecovery extends AbstractContractLeaseRecoveryTest {
         @Override
         protected AbstractFSContract createContract(Configuration conf) {
             return new CairnContract(conf, true);

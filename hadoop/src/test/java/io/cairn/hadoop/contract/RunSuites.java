@@ -1,6 +1,7 @@
 package io.cairn.hadoop.contract;
 
 import io.cairn.hadoop.Behaviour;
+import io.cairn.hadoop.Recovery;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -36,6 +37,7 @@ public final class RunSuites {
         List<Class<?>> suites = new ArrayList<>(Arrays.asList(ContractSuites.ALL));
         suites.addAll(Arrays.asList(BaseSuites.ALL));
         suites.add(Behaviour.class);
+        suites.add(Recovery.class);
         List<String> wanted = Arrays.asList(names);
         int passed = 0;
         int failed = 0;

@@ -1,0 +1,197 @@
+package io.cairn.hadoop;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertTrue;
+import static org.junit.Assert.fail;
+
+import io.cairn.hadoop.contract.CairnContract;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CommonPathCapabilities;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LeaseRecoverable;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.junit.After;
+import org.junit.Before;
+import org.junit.Test;
+
+/** Lease recovery as write-ahead logs need it: two programs, of which one takes a file over from the other, which still lives. */
+public class Recovery {
+    private static final Path DIR = new Path("/default/recovery");
+    private static final int RECORD = 100;
+    private FileSystem writer;
+    private FileSystem heir;
+
+    @Before
+    public void connect() throws IOException {
+        writer = another();
+        heir = another();
+        heir.delete(DIR, true);
+        heir.mkdirs(DIR);
+    }
+
+    @After
+    public void leave() throws IOException {
+        heir.close();
+        writer.close();
+    }
+
+    private static FileSystem another() throws IOException {
+        return FileSystem.newInstance(CairnContract.uri(true), CairnContract.conf(new Configuration(), true));
+    }
+
+    private byte[] read(Path path) throws IOException {
+        byte[] all = new byte[(int) heir.getFileStatus(path).getLen()];
+        try (FSDataInputStream in = heir.open(path)) {
+            in.readFully(0, all);
+        }
+        return all;
+    }
+
+    private static void recover(FileSystem fs, Path path) throws IOException {
+        assertTrue("it is to be waited for", ((LeaseRecoverable) fs).recoverLease(path));
+        assertTrue("it is open", ((LeaseRecoverable) fs).isFileClosed(path));
+    }
+
+    private interface Call {
+        void run() throws IOException;
+    }
+
+    private static void refused(String what, Call call) {
+        try {
+            call.run();
+        } catch (IOException e) {
+            assertTrue(e.getMessage(), e.getMessage().contains("recovered the file") && e.getMessage().contains("; "));
+            return;
+        }
+        fail(what + " was not refused");
+    }
+
+    /** A program that looks for lease recovery, or for streams that can be flushed, would do without. */
+    @Test
+    public void capabilitiesAreTold() throws IOException {
+        assertTrue(writer.getClass().toString(), writer instanceof LeaseRecoverable);
+        assertTrue(writer.hasPathCapability(DIR, CommonPathCapabilities.LEASE_RECOVERABLE));
+        assertFalse(writer.hasPathCapability(DIR, CommonPathCapabilities.FS_SNAPSHOTS));
+        try (FSDataOutputStream out = writer.create(new Path(DIR, "capable"))) {
+            assertTrue(out.hasCapability(StreamCapabilities.HFLUSH) && out.hasCapability(StreamCapabilities.HSYNC));
+            assertFalse(out.hasCapability(StreamCapabilities.DROPBEHIND));
+        }
+    }
+
+    /** A region server that was given up would be told that its edits are kept, when others have read its log to the end. */
+    @Test
+    public void whatTheOldWriterWritesIsNotAcknowledged() throws IOException {
+        Path path = new Path(DIR, "log");
+        byte[] first = "before\n".getBytes(StandardCharsets.UTF_8);
+        FSDataOutputStream out = writer.create(path);
+        out.write(first);
+        out.hflush();
+        assertFalse("it is being written", ((LeaseRecoverable) writer).isFileClosed(path));
+        // As HBase does: the directory gets another name first.
+        Path moved = new Path("/default/recovery-splitting");
+        heir.delete(moved, true);
+        assertTrue(heir.rename(DIR, moved));
+        recover(heir, new Path(moved, "log"));
+        assertArrayEquals(first, read(new Path(moved, "log")));
+        assertTrue("the mark is shown", heir.getXAttrs(new Path(moved, "log")).isEmpty());
+        out.write("after\n".getBytes(StandardCharsets.UTF_8));
+        refused("hflush", out::hflush);
+        refused("hsync", out::hsync);
+        refused("write", () -> out.write(1));
+        refused("close", out::close);
+        // Who opens it now goes on with it.
+        byte[] there = read(new Path(moved, "log"));
+        assertArrayEquals(first, Arrays.copyOf(there, first.length));
+        try (FSDataOutputStream more = writer.append(new Path(moved, "log"))) {
+            more.write(first);
+            more.hsync();
+            more.write(first);
+        }
+        assertEquals(there.length + 2 * first.length, heir.getFileStatus(new Path(moved, "log")).getLen());
+        heir.delete(moved, true);
+    }
+
+    /** The same where nothing was flushed before, and after an earlier recovery; whoever had nothing to write has lost nothing. */
+    @Test
+    public void closingIsRefusedToo() throws IOException {
+        Path path = new Path(DIR, "closed");
+        for (int round = 0; round < 3; round++) {
+            FSDataOutputStream out = round == 2 ? writer.append(path) : writer.create(path, true);
+            out.write(round);
+            recover(heir, path);
+            refused("close", out::close);
+        }
+        FSDataOutputStream idle = writer.append(path);
+        recover(heir, path);
+        idle.close();
+        FSDataOutputStream own = heir.create(path, true);
+        own.write(1);
+        recover(heir, path);
+        refused("close", own::close);
+    }
+
+    /** What a writer was told to be visible just before would not be there for the one that takes over. */
+    @Test
+    public void whatWasAcknowledgedIsThere() throws Exception {
+        for (int round = 0; round < 8; round++) {
+            Path path = new Path(DIR, "race" + round);
+            AtomicInteger acknowledged = new AtomicInteger();
+            AtomicReference<Throwable> end = new AtomicReference<>();
+            FSDataOutputStream out = writer.create(path);
+            Thread thread = new Thread(() -> {
+                byte[] record = new byte[RECORD];
+                try {
+                    while (true) {
+                        Arrays.fill(record, (byte) acknowledged.get());
+                        out.write(record);
+                        out.hflush();
+                        acknowledged.incrementAndGet();
+                    }
+                } catch (Throwable e) {
+                    end.set(e);
+                }
+            });
+            thread.start();
+            while (acknowledged.get() < 3 + round) {
+                thread.join(1);
+                assertTrue("the writer ended: " + end.get(), thread.isAlive());
+            }
+            recover(heir, path);
+            byte[] there = read(path);
+            thread.join();
+            assertTrue(String.valueOf(end.get()), end.get() instanceof IOException && end.get().getMessage().contains("recovered the file"));
+            assertTrue(acknowledged.get() + " were acknowledged, " + there.length + " bytes are there",
+                    acknowledged.get() * RECORD <= there.length);
+            for (int i = 0; i < acknowledged.get() * RECORD; i++) {
+                assertEquals("byte " + i, (byte) (i / RECORD), there[i]);
+            }
+            refused("close", out::close);
+        }
+    }
+
+    /** An old name, or a directory, would pass for a log that is whole. */
+    @Test
+    public void onlyFilesAreRecovered() throws IOException {
+        for (Path path : new Path[] {DIR, new Path(DIR, "none")}) {
+            for (Call call : new Call[] {() -> ((LeaseRecoverable) heir).recoverLease(path), () -> ((LeaseRecoverable) heir).isFileClosed(path)}) {
+                try {
+                    call.run();
+                    fail(path + " was recovered");
+                } catch (FileNotFoundException e) {
+                    assertTrue(e.getMessage(), e.getMessage().contains(path.getName()));
+                }
+            }
+        }
+    }
+}
