@@ -11,6 +11,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
@@ -29,6 +30,7 @@ import org.junit.Test;
 public class Recovery {
     private static final Path DIR = new Path("/default/recovery");
     private static final int RECORD = 100;
+    private static final long PATIENCE_MS = 60_000;
     private FileSystem writer;
     private FileSystem heir;
 
@@ -144,15 +146,16 @@ public class Recovery {
     /** What a writer was told to be visible just before would not be there for the one that takes over. */
     @Test
     public void whatWasAcknowledgedIsThere() throws Exception {
-        for (int round = 0; round < 8; round++) {
+        for (int round = 0; round < 20; round++) {
             Path path = new Path(DIR, "race" + round);
             AtomicInteger acknowledged = new AtomicInteger();
             AtomicReference<Throwable> end = new AtomicReference<>();
+            AtomicBoolean over = new AtomicBoolean();
             FSDataOutputStream out = writer.create(path);
             Thread thread = new Thread(() -> {
                 byte[] record = new byte[RECORD];
                 try {
-                    while (true) {
+                    while (!over.get()) {
                         Arrays.fill(record, (byte) acknowledged.get());
                         out.write(record);
                         out.hflush();
@@ -163,12 +166,15 @@ public class Recovery {
                 }
             });
             thread.start();
-            while (acknowledged.get() < 3 + round) {
+            while (acknowledged.get() < 3 + round % 7) {
                 thread.join(1);
                 assertTrue("the writer ended: " + end.get(), thread.isAlive());
             }
             recover(heir, path);
             byte[] there = read(path);
+            // One that is told everything for ever is not waited for.
+            thread.join(PATIENCE_MS);
+            over.set(true);
             thread.join();
             assertTrue(String.valueOf(end.get()), end.get() instanceof IOException && end.get().getMessage().contains("recovered the file"));
             assertTrue(acknowledged.get() + " were acknowledged, " + there.length + " bytes are there",
