@@ -1,6 +1,7 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
+use crate::encoded::{Coming, Encoded};
 use crate::error::{ClientError, MANAGERS, Result};
 use crate::late::{Answer, Asking, Members, Questions};
 use crate::net::{Net, NetError};
@@ -164,6 +165,13 @@ impl Cluster {
         opcode: Opcode,
         request: &impl prost::Message,
     ) -> Result<A> {
+        let answer = self.manager_of_any(what, opcode, Encoded::of(request)).await?;
+        answer.read().map_err(|why| self.gave_up(what, true, why))
+    }
+    fn manager_of_any<'a>(&'a self, what: &'a str, opcode: Opcode, request: Encoded) -> Coming<'a, Result<Encoded>> {
+        Box::pin(self.ask_manager(what, opcode, request))
+    }
+    async fn ask_manager(&self, what: &str, opcode: Opcode, request: Encoded) -> Result<Encoded> {
         let started = self.clock.now();
         let mut pause = PAUSE_MIN;
         let (mut sent, mut leaderless) = (false, false);
@@ -179,7 +187,7 @@ impl Cluster {
             let first = hint.take().unwrap_or_else(|| self.current_manager());
             self.leads(&first);
             let Answer { from, result, unsure } =
-                self.asking().call(&first, &Managers(self), opcode, request, in_contact.attempt).await;
+                self.asking().call(&first, &Managers(self), opcode, &request, in_contact.attempt).await;
             sent |= unsure;
             let last = match result {
                 Ok(answer) => {

@@ -11,6 +11,7 @@ mod connect;
 mod convert;
 mod defragment;
 mod discard;
+mod encoded;
 pub mod error;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fake;

@@ -4,6 +4,7 @@ use super::route::To;
 use super::session::{Session, SlotLease};
 use super::shards::KnownShards;
 use crate::cluster::Cluster;
+use crate::encoded::{Coming, Encoded};
 use crate::error::{ClientError, Result};
 use crate::late::Members;
 use crate::net::NetError;
@@ -292,6 +293,27 @@ impl MetaCaller {
         request: &impl prost::Message,
         pace: Pace,
     ) -> std::result::Result<A, Failure> {
+        let answer = self.attempts_of_any(to, opcode, Encoded::of(request), pace).await?;
+        answer.read().map_err(|last| Failure::GaveUp { sent: true, last })
+    }
+
+    fn attempts_of_any<'a>(
+        &'a self,
+        to: To<'a>,
+        opcode: Opcode,
+        request: Encoded,
+        pace: Pace,
+    ) -> Coming<'a, std::result::Result<Encoded, Failure>> {
+        Box::pin(self.attempt_until(to, opcode, request, pace))
+    }
+
+    async fn attempt_until(
+        &self,
+        to: To<'_>,
+        opcode: Opcode,
+        request: Encoded,
+        pace: Pace,
+    ) -> std::result::Result<Encoded, Failure> {
         let partition = to.partition;
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
@@ -303,7 +325,7 @@ impl MetaCaller {
             let (address, result) = match first {
                 Some(first) => {
                     let members = MembersOf { caller: self, partition };
-                    let answer = self.cluster.asking().call(&first, &members, opcode, request, pace.attempt).await;
+                    let answer = self.cluster.asking().call(&first, &members, opcode, &request, pace.attempt).await;
                     sent |= answer.unsure;
                     (Some(answer.from), answer.result)
                 }
