@@ -4,6 +4,7 @@
 //! same directories on all machines that is the one of this machine, whoever leads; it passes the request on to whom it is for.
 //! Where none can be reached the request goes out as any other: the server decides, and says what it wants.
 //! Not here: who may (the server of the socket, `cairn_rpc::admin_socket`).
+use crate::encoded::Encoded;
 use crate::net::{Net, NetError};
 use bytes::Bytes;
 use cairn_rpc::admin_socket::{is_reachable, relay};
@@ -45,14 +46,14 @@ impl AdminWay {
         net: &Net,
         address: &str,
         opcode: Opcode,
-        request: &impl prost::Message,
+        request: &Encoded,
         deadline: Duration,
     ) -> Option<Result<Bytes, NetError>> {
         let (socket, given) = match &self.via {
             AdminVia::Socket(path) => (path, true),
             AdminVia::Find => (self.find(net, address).await?, false),
         };
-        match relay(socket, address, opcode, request.encode_to_vec(), deadline).await {
+        match relay(socket, address, opcode, request.to_vec(), deadline).await {
             Ok(outcome) => Some(outcome.map_err(NetError::from)),
             Err(error) if given => {
                 let path = socket.display();

@@ -289,7 +289,10 @@ impl Cluster {
     }
 
     /// Fetches what changed since the known version; concurrent callers share one fetch, also one that failed.
-    pub(crate) async fn refresh(&self) -> Result<()> {
+    pub(crate) fn refresh(&self) -> Coming<'_, Result<()>> {
+        Box::pin(self.refresh_once())
+    }
+    async fn refresh_once(&self) -> Result<()> {
         let asked = self.clock.now();
         let mut last = self.refreshing.lock().await;
         if last.succeeded.0 != 0 && (last.succeeded >= asked || asked.since(last.succeeded) < REFRESH_APART) {

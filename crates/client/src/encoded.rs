@@ -1,7 +1,9 @@
 //! [`Encoded`]: a message as bytes, so that what carries messages to whoever leads is compiled once, in this crate.
 //!
 //! Without it the compiler makes the whole way of a call anew for each kind of request and answer, in each crate that
-//! asks.
+//! asks. With optimisation it does so even for an `async fn` without type parameters, unless a function of this crate
+//! gives it as [`Coming`]: that is why some do.
+use crate::error::ClientError;
 use bytes::{Buf, BufMut, Bytes};
 use futures_util::future::BoxFuture;
 use prost::encoding::{DecodeContext, WireType, skip_field};
@@ -16,12 +18,33 @@ pub(crate) struct Encoded(Bytes);
 
 impl Encoded {
     pub(crate) fn of(message: &impl Message) -> Self {
-        Self(message.encode_to_vec().into())
+        message.encode_to_vec().into()
     }
 
-    /// The answer that these bytes are; else what is to be said of it: the server did something, nobody knows what.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        self.0.to_vec()
+    }
+
+    /// The answer of a read, about the thing `what`.
+    pub(crate) fn answer<A: Message + Default>(self, what: &str) -> Result<A, ClientError> {
+        self.read().map_err(|why| ClientError::protocol(what, why))
+    }
+
+    /// The answer that these bytes are, or what is to be said of it.
     pub(crate) fn read<A: Message + Default>(self) -> Result<A, String> {
         A::decode(self.0).map_err(|error| format!("the answer is not understood: {error}"))
+    }
+}
+
+impl From<Bytes> for Encoded {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Encoded {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
     }
 }
 

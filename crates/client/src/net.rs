@@ -1,5 +1,6 @@
 //! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
 use crate::admin_way::AdminWay;
+use crate::encoded::{Coming, Encoded};
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
@@ -96,18 +97,35 @@ impl Net {
         request: &impl prost::Message,
         deadline: Duration,
     ) -> Result<A, NetError> {
+        let answer = self.call_any(address, opcode, Encoded::of(request), deadline).await?;
+        answer.read().map_err(|why| NetError::Unknown(format!("{address}: {why}")))
+    }
+
+    fn call_any<'a>(
+        &'a self,
+        address: &'a str,
+        opcode: Opcode,
+        request: Encoded,
+        deadline: Duration,
+    ) -> Coming<'a, Result<Encoded, NetError>> {
+        Box::pin(self.call_encoded(address, opcode, request, deadline))
+    }
+
+    async fn call_encoded(
+        &self,
+        address: &str,
+        opcode: Opcode,
+        request: Encoded,
+        deadline: Duration,
+    ) -> Result<Encoded, NetError> {
         if opcode.is_admin_change()
             && let Some(admin) = &self.admin
-            && let Some(outcome) = admin.change(self, address, opcode, request, deadline).await
+            && let Some(outcome) = admin.change(self, address, opcode, &request, deadline).await
         {
-            let answer = outcome.and_then(|message| {
-                A::decode(message)
-                    .map_err(|error| NetError::Unknown(format!("{address}: the answer is not understood: {error}")))
-            });
-            return answer;
+            return outcome.map(Encoded::from);
         }
         let options = CallOptions { lane: Lane::Small, ..CallOptions::new(deadline) };
-        self.call_with(address, opcode, request, Payload::None, options).await.map(|(answer, _)| answer)
+        self.call_with(address, opcode, &request, Payload::None, options).await.map(|(answer, _)| answer)
     }
 
     /// A call that may carry payloads both ways. It is queued before this returns, so calls of one stream arrive in the

@@ -9,6 +9,7 @@
 use crate::append::open::refresh_quietly;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
+use crate::encoded::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::lease::Lease;
 use crate::meta::volume::Volume;
@@ -161,7 +162,10 @@ impl Volume {
         let right = Right { session: lease.session.id, lease: Some(lease.clone()), under: under.clone() };
         self.overwrite_as(right, writes).await
     }
-    async fn overwrite_as(&self, right: Right, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
+    fn overwrite_as<'a>(&'a self, right: Right, writes: &'a [BlockWrite]) -> Coming<'a, Result<Vec<Overwritten>>> {
+        Box::pin(self.overwrite_batches(right, writes))
+    }
+    async fn overwrite_batches(&self, right: Right, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let batches = batches(writes)?;
         let mut running = JoinSet::new();
         for batch in batches {

@@ -8,6 +8,7 @@
 //! another place only where it still names the one that was shown. Bounds: what streams hold (their windows).
 //! Not here: what may be shown (`handle::file_data::show`), files whose client died (the partition's leader).
 use crate::append::segment::Placed;
+use crate::encoded::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, SessionId, Time};
@@ -128,7 +129,10 @@ impl Volume {
     }
 
     /// Whoever does not wait for the end loses nothing by that.
-    async fn settle_volatile(&self, inodes: Vec<u64>) -> Result<()> {
+    fn settle_volatile(&self, inodes: Vec<u64>) -> Coming<'_, Result<()>> {
+        Box::pin(self.settle_in_time(inodes))
+    }
+    async fn settle_in_time(&self, inodes: Vec<u64>) -> Result<()> {
         self.sync_streams();
         let volume = self.clone();
         let settling = tokio::spawn(async move { volume.settle_files(inodes).await });

@@ -2,6 +2,7 @@
 //!
 //! Bound: [`PARALLEL_MAX`] pieces of a range are on their way.
 use super::extents::Stretch;
+use crate::encoded::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::overwrite::Epochs;
@@ -107,12 +108,16 @@ pub(crate) async fn read_stretches(volume: &Volume, shown_as: &str, stretches: &
 
 /// The same; plain chunks of the groups that are named are read under these epochs. [`ClientError::Changed`] if a group is
 /// in another one.
-pub(crate) async fn read_under(
-    volume: &Volume,
-    shown_as: &str,
-    stretches: &[Stretch],
-    under: &Epochs,
-) -> Result<Vec<SharedBuf>> {
+pub(crate) fn read_under<'a>(
+    volume: &'a Volume,
+    shown_as: &'a str,
+    stretches: &'a [Stretch],
+    under: &'a Epochs,
+) -> Coming<'a, Result<Vec<SharedBuf>>> {
+    Box::pin(read_all(volume, shown_as, stretches, under))
+}
+
+async fn read_all(volume: &Volume, shown_as: &str, stretches: &[Stretch], under: &Epochs) -> Result<Vec<SharedBuf>> {
     let mut plans = VecDeque::new();
     for stretch in stretches {
         plan(stretch, under, shown_as, &mut plans)?;

@@ -55,14 +55,25 @@ impl MetaCaller {
         Arc::new(Self { cluster: self.cluster.clone(), volume: self.volume, who, shared: self.shared.clone() })
     }
 
+    fn live_session(&self) -> Option<Arc<Session>> {
+        self.shared.session.read().clone().filter(|session| !session.is_ended())
+    }
+
     /// The session, opened at the first use and again after it ended.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
-        let live = || self.shared.session.read().clone().filter(|s| !s.is_ended());
-        if let Some(session) = live() {
-            return Ok(session);
+        match self.live_session() {
+            Some(session) => Ok(session),
+            None => self.open_session().await,
         }
+    }
+
+    fn open_session(self: &Arc<Self>) -> Coming<'_, Result<Arc<Session>>> {
+        Box::pin(self.open_one_session())
+    }
+
+    async fn open_one_session(self: &Arc<Self>) -> Result<Arc<Session>> {
         let _one_opens = self.shared.opening.lock().await;
-        if let Some(session) = live() {
+        if let Some(session) = self.live_session() {
             return Ok(session);
         }
         let request = OpenSessionRequest { client: crate::CLIENT_NAME.into(), volume: self.volume };
@@ -169,16 +180,20 @@ impl MetaCaller {
         opcode: Opcode,
         request: R,
     ) -> Result<A> {
-        self.read_at(what, To::from(partition), opcode, request).await
+        self.read_at(what, To::from(partition), opcode, Encoded::of(&request)).await?.answer(what)
     }
 
-    pub(super) async fn read_at<A: prost::Message + Default, R: prost::Message>(
-        &self,
-        what: &str,
-        to: To<'_>,
+    pub(super) fn read_at<'a>(
+        &'a self,
+        what: &'a str,
+        to: To<'a>,
         opcode: Opcode,
-        request: R,
-    ) -> Result<A> {
+        request: Encoded,
+    ) -> Coming<'a, Result<Encoded>> {
+        Box::pin(self.read_encoded(what, to, opcode, request))
+    }
+
+    async fn read_encoded(&self, what: &str, to: To<'_>, opcode: Opcode, request: Encoded) -> Result<Encoded> {
         let partition = to.partition;
         let stale = self.cluster.stale.allows(opcode).is_some();
         let mut pace = self.patient();
@@ -188,7 +203,7 @@ impl MetaCaller {
             }
             pace = Stale::pace(pace);
         }
-        match self.attempts(to, opcode, &request, pace).await {
+        match self.attempts(to, opcode, request.clone(), pace).await {
             Ok(answer) => Ok(answer),
             Err(Failure::Final { error, .. }) => Err(ClientError::Remote { what: what.into(), error }),
             Err(Failure::GaveUp { last, .. }) if stale => {
@@ -238,19 +253,37 @@ impl MetaCaller {
         request: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
         let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
-        self.send_in(session, lease, what, To::from(partition), opcode, &request).await
+        let answer = self.send_in(session, lease, what, To::from(partition), opcode, Encoded::of(&request)).await?;
+        self.done(what, answer)
     }
 
-    /// The same; the request's header is that of the slot.
-    pub(super) async fn send_in<A: prost::Message + Default>(
+    /// The answer to a mutation. One that is not understood says that something was done, but not what.
+    pub(super) fn done<A: prost::Message + Default>(&self, what: &str, answer: Encoded) -> Result<A> {
+        answer.read().map_err(|why| self.cluster.gave_up(what, true, why))
+    }
+
+    /// A mutation; the request's header is that of the slot.
+    pub(super) fn send_in<'a>(
+        &'a self,
+        session: &'a Session,
+        lease: SlotLease,
+        what: &'a str,
+        to: To<'a>,
+        opcode: Opcode,
+        request: Encoded,
+    ) -> Coming<'a, Result<Encoded>> {
+        Box::pin(self.send_encoded(session, lease, what, to, opcode, request))
+    }
+
+    async fn send_encoded(
         &self,
         session: &Session,
         lease: SlotLease,
         what: &str,
         to: To<'_>,
         opcode: Opcode,
-        request: &impl prost::Message,
-    ) -> Result<A> {
+        request: Encoded,
+    ) -> Result<Encoded> {
         match self.attempts(to, opcode, request, self.patient()).await {
             Ok(answer) => {
                 lease.finish();
@@ -286,28 +319,7 @@ impl MetaCaller {
         Pace { patience: self.cluster.patience, attempt: ATTEMPT }
     }
 
-    pub(super) async fn attempts<A: prost::Message + Default>(
-        &self,
-        to: To<'_>,
-        opcode: Opcode,
-        request: &impl prost::Message,
-        pace: Pace,
-    ) -> std::result::Result<A, Failure> {
-        let answer = self.attempts_of_any(to, opcode, Encoded::of(request), pace).await?;
-        answer.read().map_err(|last| Failure::GaveUp { sent: true, last })
-    }
-
-    fn attempts_of_any<'a>(
-        &'a self,
-        to: To<'a>,
-        opcode: Opcode,
-        request: Encoded,
-        pace: Pace,
-    ) -> Coming<'a, std::result::Result<Encoded, Failure>> {
-        Box::pin(self.attempt_until(to, opcode, request, pace))
-    }
-
-    async fn attempt_until(
+    pub(super) async fn attempts(
         &self,
         to: To<'_>,
         opcode: Opcode,

@@ -7,6 +7,7 @@
 use super::call::{Failure, MetaCaller};
 use super::route::To;
 use super::session::Session;
+use crate::encoded::Encoded;
 use crate::error::{ClientError, Result};
 use crate::stale::Pace;
 use cairn_types::ErrorCode;
@@ -225,8 +226,9 @@ async fn ask(
 ) -> Result<KeepAliveResponse> {
     let what = || format!("renewing the session at partition p{partition}");
     let pace = Pace { patience, ..caller.patient() };
-    let last = match timeout(patience, caller.attempts(To::from(partition), Opcode::KeepAlive, request, pace)).await {
-        Ok(Ok(answer)) => return Ok(answer),
+    let attempts = caller.attempts(To::from(partition), Opcode::KeepAlive, Encoded::of(request), pace);
+    let last = match timeout(patience, attempts).await {
+        Ok(Ok(answer)) => return answer.answer(&what()),
         Ok(Err(Failure::Final { error, .. })) => return Err(ClientError::Remote { what: what(), error }),
         Ok(Err(Failure::GaveUp { last, .. })) => last,
         Err(_) => "no answer".to_owned(),

@@ -5,8 +5,10 @@
 //! as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any request does, unless a
 //! newer map names another one.
 use super::call::MetaCaller;
+use super::session::{Session, SlotLease};
 use super::shards::Places;
 use crate::append::open::refresh_quietly;
+use crate::encoded::{Coming, Encoded};
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -35,6 +37,17 @@ pub(crate) trait Addressed {
     fn address(&mut self, header: MetaHeader);
 }
 
+/// A request that changes something, of any kind.
+pub(crate) trait Mutation: Addressed + Places + Send {
+    fn encoded(&self) -> Encoded;
+}
+
+impl<R: prost::Message + Addressed + Places> Mutation for R {
+    fn encoded(&self) -> Encoded {
+        Encoded::of(self)
+    }
+}
+
 macro_rules! addressed {
     ($($request:ident)*) => { $(
         impl Addressed for $request {
@@ -52,6 +65,13 @@ addressed! {
     NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest SetSnapshotScheduleRequest
 }
 
+/// A slot of a session at a partition, for one request.
+struct Slot {
+    partition: u32,
+    session: Arc<Session>,
+    lease: SlotLease,
+}
+
 impl MetaCaller {
     /// A read at the partition that has an inode.
     pub(crate) async fn read_by<A: prost::Message + Default, R: prost::Message>(
@@ -59,13 +79,34 @@ impl MetaCaller {
         what: &str,
         inode: u64,
         opcode: Opcode,
-        request: impl Fn(MetaHeader) -> R,
+        request: impl Fn(MetaHeader) -> R + Send + Sync,
     ) -> Result<A> {
+        let make = |header| Encoded::of(&request(header));
+        self.read_of_any(what, inode, opcode, &make).await?.answer(what)
+    }
+
+    fn read_of_any<'a>(
+        &'a self,
+        what: &'a str,
+        inode: u64,
+        opcode: Opcode,
+        make: &'a (dyn Fn(MetaHeader) -> Encoded + Send + Sync),
+    ) -> Coming<'a, Result<Encoded>> {
+        Box::pin(self.read_encoded_by(what, inode, opcode, make))
+    }
+
+    async fn read_encoded_by(
+        &self,
+        what: &str,
+        inode: u64,
+        opcode: Opcode,
+        make: &(dyn Fn(MetaHeader) -> Encoded + Send + Sync),
+    ) -> Result<Encoded> {
         let by = [inode];
         let mut to = To { partition: self.partition_of(inode).await?, by: &by };
         let mut routes = 1;
         loop {
-            let request = request(self.read_header(to.partition));
+            let request = make(self.read_header(to.partition));
             let outcome = self.read_at(what, to, opcode, request).await;
             match self.elsewhere(&outcome, to).await {
                 Some(partition) if routes < ROUTES_MAX => (to.partition, routes) = (partition, routes + 1),
@@ -75,7 +116,7 @@ impl MetaCaller {
     }
 
     /// A mutation at the partition that has an inode: exactly once under a slot and sequence number.
-    pub(crate) async fn mutate<A: prost::Message + Default, R: prost::Message + Addressed + Places>(
+    pub(crate) async fn mutate<A: prost::Message + Default, R: Mutation>(
         self: &Arc<Self>,
         what: &str,
         inode: u64,
@@ -86,18 +127,49 @@ impl MetaCaller {
     }
 
     /// The same, with the partition that has done it.
-    pub(crate) async fn mutate_where<A: prost::Message + Default, R: prost::Message + Addressed + Places>(
+    pub(crate) async fn mutate_where<A: prost::Message + Default, R: Mutation>(
         self: &Arc<Self>,
         what: &str,
         inode: u64,
         opcode: Opcode,
         make: impl FnOnce(MetaHeader) -> R,
     ) -> Result<(A, u32)> {
+        let first = self.first_slot(inode).await?;
+        let mut request = make(self.header(first.partition, first.session.id, first.lease.slot, first.lease.sequence));
+        let (answer, partition) = self.mutate_any(what, inode, opcode, first, &mut request).await?;
+        Ok((self.done(what, answer)?, partition))
+    }
+
+    fn first_slot(self: &Arc<Self>, inode: u64) -> Coming<'_, Result<Slot>> {
+        Box::pin(async move {
+            let partition = self.partition_of(inode).await?;
+            let (session, lease) = self.slot(partition).await?;
+            Ok(Slot { partition, session, lease })
+        })
+    }
+
+    fn mutate_any<'a>(
+        self: &'a Arc<Self>,
+        what: &'a str,
+        inode: u64,
+        opcode: Opcode,
+        first: Slot,
+        request: &'a mut dyn Mutation,
+    ) -> Coming<'a, Result<(Encoded, u32)>> {
+        Box::pin(self.mutate_encoded(what, inode, opcode, first, request))
+    }
+
+    async fn mutate_encoded(
+        self: &Arc<Self>,
+        what: &str,
+        inode: u64,
+        opcode: Opcode,
+        first: Slot,
+        request: &mut dyn Mutation,
+    ) -> Result<(Encoded, u32)> {
         let mut by = [inode];
-        let mut partition = self.partition_of(inode).await?;
-        let (mut session, mut lease) = self.slot(partition).await?;
-        let mut request = make(self.header(partition, session.id, lease.slot, lease.sequence));
-        match self.to_shards(&mut request, false).await {
+        let Slot { mut partition, mut session, mut lease } = first;
+        match self.to_shards(request, false).await {
             Ok(None) => {}
             sent_on => {
                 lease.unused();
@@ -110,13 +182,13 @@ impl MetaCaller {
         let mut routes = 1;
         loop {
             let to = To { partition, by: &by };
-            let outcome = self.send_in(&session, lease, what, to, opcode, &request).await;
+            let outcome = self.send_in(&session, lease, what, to, opcode, request.encoded()).await;
             let is_sharded = outcome.as_ref().err().and_then(ClientError::code) == Some(ErrorCode::Sharded);
             routes += 1;
             match self.elsewhere(&outcome, to).await {
                 Some(other) if routes <= ROUTES_MAX => partition = other,
                 None if is_sharded && routes <= ROUTES_MAX => {
-                    by = [self.to_shards(&mut request, true).await?.unwrap_or(by[0])];
+                    by = [self.to_shards(request, true).await?.unwrap_or(by[0])];
                     partition = self.partition_of(by[0]).await?;
                 }
                 _ => return Ok((outcome?, partition)),
@@ -142,7 +214,7 @@ impl MetaCaller {
     }
 
     /// Where a request by one inode goes instead, which a partition said that it does not have.
-    async fn elsewhere<A>(&self, outcome: &Result<A>, to: To<'_>) -> Option<u32> {
+    async fn elsewhere(&self, outcome: &Result<Encoded>, to: To<'_>) -> Option<u32> {
         let code = outcome.as_ref().err().and_then(|error| error.code());
         if code != Some(ErrorCode::UnknownPartition) || !self.is_elsewhere(to).await {
             return None;

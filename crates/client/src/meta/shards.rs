@@ -4,6 +4,7 @@
 //! [`shard_of`] says, or nowhere. The directory is asked first each time, as it may have names of the time before; it never gets new
 //! ones, so what it does not have now it will not have later. The list of its shards never changes and is remembered.
 use super::call::MetaCaller;
+use super::route::Mutation;
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_types::shard::shard_of;
@@ -121,7 +122,7 @@ impl MetaCaller {
 
     /// Has a request name shards for directories that do not have its names themselves, as far as directories are known to have
     /// shards, or, with `all`, of all of them. The inode by which it is routed, if that is another one now.
-    pub(super) async fn to_shards(&self, request: &mut impl Places, all: bool) -> Result<Option<u64>> {
+    pub(super) async fn to_shards(&self, request: &mut dyn Mutation, all: bool) -> Result<Option<u64>> {
         let mut places = request.places();
         let before = places.first().map(|(directory, _)| **directory);
         for (directory, name) in &mut places {

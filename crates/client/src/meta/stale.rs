@@ -3,6 +3,7 @@
 //! All members are asked at once and the youngest answer is taken; from then on the same member is asked, so that what
 //! one command sees fits together, until the leader is looked for again.
 use super::call::MetaCaller;
+use crate::encoded::Encoded;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stale::{STALE_DEADLINE, Stale};
@@ -17,13 +18,13 @@ type Answer = std::result::Result<ReadStaleResponse, NetError>;
 
 impl MetaCaller {
     /// An answer of the member that answered for the leader a moment ago, if there is one.
-    pub(super) async fn read_from_deputy<A: prost::Message + Default>(
+    pub(super) async fn read_from_deputy(
         &self,
         what: &str,
         partition: u32,
         opcode: Opcode,
-        request: &impl prost::Message,
-    ) -> Option<Result<A>> {
+        request: &Encoded,
+    ) -> Option<Result<Encoded>> {
         let stale = &self.cluster.stale;
         let address = stale.deputy(partition, self.cluster.clock.now())?;
         let question = self.question(partition, opcode, request);
@@ -37,14 +38,14 @@ impl MetaCaller {
     }
 
     /// The youngest answer of any member. `last`: why the leader gave none.
-    pub(super) async fn read_from_any<A: prost::Message + Default>(
+    pub(super) async fn read_from_any(
         &self,
         what: &str,
         partition: u32,
         opcode: Opcode,
-        request: &impl prost::Message,
+        request: &Encoded,
         last: String,
-    ) -> Result<A> {
+    ) -> Result<Encoded> {
         let question = self.question(partition, opcode, request);
         let mut asked = JoinSet::new();
         for address in self.member_addresses(partition) {
@@ -80,22 +81,16 @@ impl MetaCaller {
         }
     }
 
-    fn question(&self, partition: u32, opcode: Opcode, request: &impl prost::Message) -> ReadStaleRequest {
+    fn question(&self, partition: u32, opcode: Opcode, request: &Encoded) -> ReadStaleRequest {
         ReadStaleRequest {
             header: Some(self.read_header(partition)),
             opcode: u32::from(opcode.code()),
-            request: request.encode_to_vec(),
+            request: request.to_vec(),
             age_ms_max: self.cluster.stale.age_ms_max(),
         }
     }
 
-    fn take<A: prost::Message + Default>(
-        &self,
-        what: &str,
-        partition: u32,
-        address: &str,
-        answer: ReadStaleResponse,
-    ) -> Result<A> {
+    fn take(&self, what: &str, partition: u32, address: &str, answer: ReadStaleResponse) -> Result<Encoded> {
         if answer.age_ms > 0 {
             let age = Duration::from_millis(answer.age_ms);
             self.cluster.stale.note(format!("partition p{partition}"), address, age);
@@ -107,6 +102,6 @@ impl MetaCaller {
             let code = u16::try_from(answer.error).ok().and_then(ErrorCode::from_code).unwrap_or(ErrorCode::Internal);
             return Err(ClientError::Remote { what: what.into(), error: WireError::new(code, answer.error_text) });
         }
-        A::decode(&answer.answer[..]).map_err(|error| ClientError::protocol(what, error.to_string()))
+        Ok(answer.answer.into())
     }
 }

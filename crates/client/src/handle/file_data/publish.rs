@@ -4,6 +4,7 @@ use super::in_place::Placed;
 use super::later::{Along, MTIME};
 use super::turn::InTurn;
 use super::{By, FileData, State};
+use crate::encoded::Coming;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
@@ -41,7 +42,10 @@ impl FileData {
         self.make_durable().await
     }
     /// The same under the lock of the order.
-    pub(super) async fn flush_in_order(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn flush_in_order(self: &Arc<Self>) -> Coming<'_, Result<()>> {
+        Box::pin(self.flush_all_in_order())
+    }
+    async fn flush_all_in_order(self: &Arc<Self>) -> Result<()> {
         for tries in 0..FLUSH_TRIES {
             if tries > 2 {
                 // Others append at the same time: not all of them at once again.
@@ -101,7 +105,10 @@ impl FileData {
     }
 
     /// Waits for the flights up to that one and publishes them. If one fails all are dirty again.
-    pub(super) async fn publish_in_order(self: &Arc<Self>, last: u64) -> Result<Published> {
+    pub(super) fn publish_in_order(self: &Arc<Self>, last: u64) -> Coming<'_, Result<Published>> {
+        Box::pin(self.publish_up_to(last))
+    }
+    async fn publish_up_to(self: &Arc<Self>, last: u64) -> Result<Published> {
         loop {
             let front = self.state.lock().flights.front().filter(|front| front.id <= last).cloned();
             let Some(front) = front else { break };

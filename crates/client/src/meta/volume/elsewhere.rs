@@ -5,6 +5,7 @@
 //! not one for each entry. An entry may go between both answers: then its name is looked up again.
 use super::totals::AT_ONCE;
 use super::{Volume, is_placeholder};
+use crate::encoded::Encoded;
 use crate::error::Result;
 use crate::meta::route::{ROUTES_MAX, To};
 use cairn_types::ErrorCode;
@@ -113,10 +114,10 @@ impl Volume {
 
     async fn getattr_part(&self, partition: u32, part: Vec<u64>) -> (u32, Vec<u64>, Result<GetattrManyResponse>) {
         let header = Some(self.caller.read_header(partition));
-        let request = GetattrManyRequest { header, inodes: part.clone(), apart: true };
+        let request = Encoded::of(&GetattrManyRequest { header, inodes: part.clone(), apart: true });
         let what = format!("{} inodes of partition p{partition}", part.len());
         let answer = self.caller.read_at(&what, To { partition, by: &part }, Opcode::GetattrMany, request).await;
-        (partition, part, answer)
+        (partition, part, answer.and_then(|answer| answer.answer(&what)))
     }
 
     /// Asks for the attributes that a page of a directory lacks because other partitions have the inodes. What does not answer in a

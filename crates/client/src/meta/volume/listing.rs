@@ -4,6 +4,7 @@
 //! slashes, so both are told apart, and each goes on behind its entry whatever came or went.
 use super::totals::AT_ONCE;
 use super::{READDIR_PAGE, Volume};
+use crate::encoded::Coming;
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -21,6 +22,9 @@ fn place_of(cookie: &[u8]) -> (Option<u8>, &[u8]) {
 fn cookie_in(shard: u8, name: &[u8]) -> Vec<u8> {
     [&[b'/', shard], name].concat()
 }
+
+/// A page, and where the listing goes on.
+type Part = (ReaddirResponse, Option<Vec<u8>>);
 
 impl Volume {
     /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the caller may search
@@ -41,12 +45,11 @@ impl Volume {
     }
 
     /// A page of the directory itself or of one of its shards, and where it goes on.
-    async fn readdir_part(
-        &self,
-        inode: u64,
-        after: &[u8],
-        attributes: bool,
-    ) -> Result<(ReaddirResponse, Option<Vec<u8>>)> {
+    fn readdir_part<'a>(&'a self, inode: u64, after: &'a [u8], attributes: bool) -> Coming<'a, Result<Part>> {
+        Box::pin(self.list_part(inode, after, attributes))
+    }
+
+    async fn list_part(&self, inode: u64, after: &[u8], attributes: bool) -> Result<Part> {
         let what = format!("directory inode {inode}");
         let (shard, name) = place_of(after);
         let at = match shard {
