@@ -49,10 +49,10 @@ enum Verb {
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },
-    /// Delete a volume: at once if it is empty; with files in it goes to the trash, when its name is typed
+    /// Delete a volume: an empty one at once; one with files goes to the trash, when its name is typed or with --yes
     Delete {
         name: String,
-        /// With all the files in it, without the question
+        /// Without looking what is in it and without the question: it goes to the trash, also an empty one
         #[arg(short, long, alias = "force", short_alias = 'f')]
         yes: bool,
     },

@@ -15,8 +15,9 @@ use crate::output::put_name;
 use crate::remote::NamedFor;
 use crate::transfer::stdin::read_as_it_comes;
 use cairn_client::record::RecordLevel;
-use cairn_client::{FileHandle, RemotePath, Volume};
+use cairn_client::{ClientError, FileHandle, RemotePath, Volume};
 use cairn_types::{ErrorCode, Layout};
+use cairn_wire::error::WireError;
 use cairn_wire::meta::CreateRequest;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -128,6 +129,16 @@ fn is_gone(error: &CliError) -> bool {
     matches!(error.code(), Some(ErrorCode::Stale | ErrorCode::NotFound))
 }
 
+/// Whoever gave a path knows no inode.
+fn told_of_removal(error: CliError, at: &RemotePath) -> CliError {
+    if error.code() != Some(ErrorCode::Stale) {
+        return error;
+    }
+    let text = "the file was removed or replaced meanwhile, and what was appended went with it; append again, \
+                and a file of this name is made if there is none";
+    ClientError::Remote { what: at.to_string(), error: WireError::new(ErrorCode::Stale, text) }.into()
+}
+
 /// What is in the file, and what is on its way.
 struct Progress<'a> {
     context: &'a Context,
@@ -213,7 +224,7 @@ impl AppendArgs {
                     let text = format!("{} of the input are in {}", bytes(progress.synced), progress.at);
                     context.plain_report().warn(&text);
                 }
-                Err(error)
+                Err(told_of_removal(error, &progress.at))
             }
         }
     }

@@ -25,7 +25,7 @@ pub struct CountArgs {
     /// Remote paths or patterns; without any, the root of the volume "default"
     paths: Vec<OsString>,
     /// Sizes such as 1.5M
-    #[arg(short = 'h')]
+    #[arg(short = 'h', long)]
     human: bool,
     #[command(flatten)]
     stale: StaleFlags,

@@ -43,7 +43,7 @@ pub struct DfArgs {
     /// Remote paths: only their volumes
     paths: Vec<OsString>,
     /// Sizes such as 1.5M
-    #[arg(short = 'h')]
+    #[arg(short = 'h', long)]
     human: bool,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]

@@ -31,7 +31,7 @@ pub struct DuArgs {
     #[arg(short, long)]
     redundancy: bool,
     /// Sizes such as 1.5M
-    #[arg(short = 'h')]
+    #[arg(short = 'h', long)]
     human: bool,
     #[command(flatten)]
     stale: StaleFlags,

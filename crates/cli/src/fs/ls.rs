@@ -31,7 +31,7 @@ pub struct LsArgs {
     #[arg(short = 'R')]
     recursive: bool,
     /// Sizes such as 1.5M
-    #[arg(short = 'h')]
+    #[arg(short = 'h', long)]
     human: bool,
     /// Directories themselves, not what is in them
     #[arg(short)]

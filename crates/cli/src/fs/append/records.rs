@@ -1,7 +1,7 @@
 //! `cairn fs append --record`: standard input as framed records, at the side of any number of other writers.
 //!
 //! Memory: what is read ahead, the window of the writer, and a note of each of [`TICKETS_MAX`] records.
-use super::{Cutter, Unit, is_gone};
+use super::{Cutter, Unit, is_gone, told_of_removal};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::human::bytes;
@@ -65,7 +65,7 @@ pub(super) async fn append(
         if !is_gone(&error) {
             context.plain_report().warn(&given.text());
         }
-        return Err(error);
+        return Err(told_of_removal(error, &given.at));
     }
     if context.out.is_json() {
         let mut object = Map::new();
