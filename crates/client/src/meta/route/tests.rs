@@ -4,6 +4,7 @@ use crate::error::ClientError;
 use crate::fake::{Fake, FakeCluster};
 use crate::meta::volume::{RenameMode, Volume};
 use crate::net::{LocalCall, LocalServers};
+use bytes::Bytes;
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::common::Credentials;
@@ -284,6 +285,45 @@ async fn what_is_replaced_between_two_answers_is_looked_up_again() {
         assert!(found.inode > old, "{before:?}");
         cluster.check_namespace();
     }
+}
+
+/// Its answers to one operation are those of a server that speaks otherwise.
+struct Garbling {
+    servers: Arc<Fake>,
+    of: Opcode,
+}
+
+impl LocalServers for Garbling {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        let answer = self.servers.call(address, opcode, message, payload, deadline);
+        if opcode != self.of.code() {
+            return answer;
+        }
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            answer.message = Bytes::from_static(&[0x0a, 200]);
+            Ok(answer)
+        })
+    }
+}
+
+/// A change that was done would be taken for one that was not, or be asked for until the patience ends.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_understood_ends_the_call() {
+    let (cluster, _client, sound) = start(1).await;
+    for (of, is_unknown) in [(Opcode::Mkdir, true), (Opcode::Readdir, false)] {
+        let client = cluster.connect_through(Arc::new(Garbling { servers: cluster.fake.clone(), of })).await;
+        let volume = client.volume("default").await.expect("the volume");
+        let begun = tokio::time::Instant::now();
+        let error = match is_unknown {
+            true => volume.mkdir_in(b"/d", 0o755, 0, 1).await.expect_err("garbled"),
+            false => volume.readdir(1, b"", false).await.expect_err("garbled"),
+        };
+        assert_eq!(error.is_unknown(), is_unknown, "{error}");
+        assert!(error.to_string().contains("not understood"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    assert_eq!(sound.stat(b"/d", true).await.expect("it was made").mode, DIRECTORY | 0o755);
 }
 
 /// Cloning within the volume would fail where `cp` can copy.
