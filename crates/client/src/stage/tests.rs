@@ -64,11 +64,14 @@ async fn kinds(volume: &Volume, inode: u64) -> (u64, u64) {
 
 async fn encode_all(volume: &Volume, inode: u64) -> EncodedPart {
     let (mut from, mut sum) = (0, EncodedPart::nothing(Encoded::Left));
+    // What a busy machine does not do in time is left, and done later.
+    let mut tries = 20;
     loop {
         let part = volume.encode_part(inode, from).await.expect("worked on");
         (sum.moved, sum.freed, sum.outcome) = (sum.moved + part.moved, sum.freed + part.freed, part.outcome);
         match part.outcome {
             Encoded::More(next) if next > from => from = next,
+            Encoded::Left if tries > 0 => tries -= 1,
             _ => return sum,
         }
     }
