@@ -63,6 +63,7 @@ const CRATES: &[(&str, Place)] = &[
     ("csi", Layer(FRONTS)),
     ("cairn", Layer(BINARY)),
     ("model", TestsOnly),
+    ("history", TestsOnly),
     ("sim", TestsOnly),
     ("dst", TestsOnly),
     ("proof", TestsOnly),

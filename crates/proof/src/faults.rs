@@ -1,6 +1,7 @@
 //! [`Chaos`]: which faults are in force, how they begin and how they end. A seed decides which and when; never more places
 //! than the redundancy allows are faulty, coming back or damaged at the same time.
 
+mod heads;
 mod kind;
 
 use std::collections::{BTreeMap, BTreeSet};

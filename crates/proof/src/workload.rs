@@ -3,16 +3,18 @@
 
 mod checks;
 mod end;
+mod histories;
 mod moments;
 mod names;
 mod records;
 mod small;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_client::{Client, ClientError, FileWriter, Volume, WriteOptions};
+use cairn_client::{Client, FileWriter, Volume, WriteOptions};
 use cairn_sim::SimRng;
 use cairn_types::Layout;
 
@@ -23,6 +25,7 @@ use crate::members::{Part, Snapshot, groups};
 use crate::seed::{CALL_MAX, Shape};
 use crate::upkeep::Upkeep;
 
+use histories::Histories;
 use moments::Moments;
 use records::Records;
 use small::SmallFiles;
@@ -50,6 +53,7 @@ pub struct Workload {
     small: SmallFiles,
     records: Records,
     moments: Moments,
+    histories: Histories,
     /// Where files are: one for each partition of the volume.
     directories: Vec<String>,
     /// Decides about moves between them.
@@ -114,6 +118,7 @@ impl Workload {
             small: SmallFiles::default(),
             records,
             moments,
+            histories: Histories::new(seed, shape.several),
             directories,
             moves: SimRng::derived(seed, "moves"),
             moved: 0,
@@ -154,6 +159,11 @@ impl Workload {
         self.chaos.keep_copies();
         let calm = !self.chaos.head_is_faulty();
         self.upkeep.step(step, calm)?;
+        if self.histories.is_due() {
+            tracing::info!(step, "a step of names");
+            let planned = self.chaos.plan_for_names(step);
+            return self.work_in_round(planned);
+        }
         let live = self.live_parts();
         let planned = self.chaos.plan(step, &live);
         if self.records.is_due() {
@@ -254,7 +264,7 @@ impl Workload {
     }
 
     /// After a refusal: one fault less, a moment to recover.
-    fn relieve(&mut self, what: &'static str, attempt: usize, error: &ClientError) -> Result<(), String> {
+    fn relieve(&mut self, what: &'static str, attempt: usize, error: &impl Display) -> Result<(), String> {
         self.count(what);
         tracing::warn!(what, attempt, %error, "refused");
         if attempt + 1 == ATTEMPTS {

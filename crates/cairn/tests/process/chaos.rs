@@ -3,20 +3,18 @@
 //! everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta partitions, and directories are made in all of them.
 //!
 //! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and make, move and
-//! remove names whose histories have to be linearizable (`names`, `rounds`, checked by `linear` against `tree_model`): as
+//! remove names whose histories have to be linearizable (`names`, `rounds`, checked by the crate `history`): as
 //! commands, through the client library, and through mounts. Snapshots of all of it have to stay what they were (`snapshots`). In the end all is healed and everything is read once more,
 //! `fsck` finds nothing, and no log has a line that was not expected (`logs`).
 mod appends;
 mod blocks;
 mod faults;
 mod hosts;
-mod linear;
 mod logs;
 mod names;
 mod records;
 mod rounds;
 mod snapshots;
-mod tree_model;
 mod versions;
 mod work;
 

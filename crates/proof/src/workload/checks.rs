@@ -180,6 +180,7 @@ impl Workload {
         self.converge()?;
         self.upkeep.settled()?;
         self.check_records()?;
+        self.end_histories()?;
         for i in 0..self.files.len() {
             self.check_file(i)?;
             self.check_handle(i)?;

@@ -10,6 +10,7 @@ use super::work::Work;
 use crate::mount::Mount;
 use crate::mount::seeds::Rng;
 use cairn_client::{Client, ConnectOptions, Volume};
+use cairn_sim::SimRng;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,8 @@ impl Host {
         self.with_volume("library", async |host, volume| {
             let Host { client, work, .. } = &host;
             let (client, shared) = (*client, || work.clone());
-            let caller = Caller { client, volume: volume.clone(), rng: host.rng(1), work: shared() };
+            let rng = SimRng::seeded(host.rng(1).next());
+            let caller = Caller { client, volume: volume.clone(), rng, work: shared() };
             let renamer = Renamer { client, volume: volume.clone(), rng: host.rng(2), work: shared() };
             let appender = Appender::new(client, host.rng(3));
             let overwriter = Overwriter { client, rng: host.rng(4) };

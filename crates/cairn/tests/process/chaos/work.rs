@@ -2,10 +2,11 @@
 use super::appends::Appends;
 use super::blocks::Blocks;
 use super::records::RecordFiles;
-use super::rounds::{Outcome, Rounds};
-use super::tree_model::Answer;
+use super::rounds::Rounds;
 use super::versions::Versions;
 use crate::wait::LIMIT;
+use cairn_history::Outcome;
+use cairn_history::tree_model::Answer;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The model of names does what a Linux file system does, and histories that no file system has are refused with it.
-use super::super::linear::{Call, Verdict, check};
 use super::*;
-use crate::mount::seeds::Rng;
+use crate::linear::{Call, Verdict, check};
+use cairn_sim::SimRng;
 use cairn_types::ErrorCode;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -193,21 +193,21 @@ impl Local {
     }
 }
 
-fn random(rng: &mut Rng, local: &Local, tag: Tag) -> Op {
+fn random(rng: &SimRng, local: &Local, tag: Tag) -> Op {
     let tags: Vec<Tag> = local.paths.keys().copied().collect();
     let dirs: Vec<Tag> = tags.iter().copied().filter(|tag| local.paths[tag].is_dir()).collect();
-    let mut place = || Place { dir: rng.pick(&dirs), name: rng.below(3) as u8 };
+    let place = || Place { dir: *rng.pick(&dirs), name: rng.range(0..3) as u8 };
     let (one, other) = (place(), place());
-    match rng.below(12) {
+    match rng.range(0..12) {
         0 | 1 => Op::Create(one, tag),
         2 | 3 => Op::Mkdir(one, tag),
         4 => Op::Unlink(one),
         5 => Op::Rmdir(one),
-        6 | 7 => Op::Rename(one, other, rng.pick(&local.modes)),
-        8 => Op::Link(rng.pick(&tags), one),
+        6 | 7 => Op::Rename(one, other, *rng.pick(&local.modes)),
+        8 => Op::Link(*rng.pick(&tags), one),
         9 => Op::Lookup(one),
-        10 => Op::Stat(rng.pick(&tags)),
-        _ => Op::List(rng.pick(&dirs)),
+        10 => Op::Stat(*rng.pick(&tags)),
+        _ => Op::List(*rng.pick(&dirs)),
     }
 }
 
@@ -217,10 +217,10 @@ fn the_model_does_what_linux_does() {
     let codes = [Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, NotPermitted, Stale];
     let mut refused: BTreeMap<u16, u32> = BTreeMap::new();
     for seed in 0..20 {
-        let (mut local, mut rng, mut tree) = (Local::new(), Rng::new(seed), Tree::new());
+        let (mut local, rng, mut tree) = (Local::new(), SimRng::seeded(seed), Tree::new());
         for tag in 1..150 {
             // Those that make entries give them permissions that their owner can work with.
-            let op = random(&mut rng, &local, tag | 0o700);
+            let op = random(&rng, &local, tag | 0o700);
             if matches!(op, Op::Create(_, tag) | Op::Mkdir(_, tag) if local.paths.contains_key(&tag)) {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The checker accepts what can have been, and refuses what cannot: by hand, and against trying all orders.
 use super::*;
-use crate::mount::seeds::Rng;
+use cairn_sim::SimRng;
 
 /// One number that is written, read, and changed if it is what somebody thinks.
 struct Register;
@@ -119,20 +119,20 @@ fn by_force(state: u8, left: &[Line]) -> bool {
     })
 }
 
-fn random(rng: &mut Rng) -> Vec<Line> {
+fn random(rng: &SimRng) -> Vec<Line> {
     let mut moments: Vec<u64> = (0..20).collect();
-    let mut take = |rng: &mut Rng| moments.remove(rng.index(moments.len()));
+    let mut take = |rng: &SimRng| moments.remove(rng.index(moments.len()));
     (0..2 + rng.index(5))
         .map(|client| {
             let (one, other) = (take(rng), take(rng));
-            let input = match rng.below(3) {
-                0 => Do::Write(rng.below(3) as u8),
-                1 => Do::Swap(rng.below(3) as u8, rng.below(3) as u8),
+            let input = match rng.range(0..3) {
+                0 => Do::Write(rng.range(0..3) as u8),
+                1 => Do::Swap(rng.range(0..3) as u8, rng.range(0..3) as u8),
                 _ => Do::Read,
             };
-            let told = if matches!(input, Do::Read) { rng.below(3) } else { rng.below(2) } as u8;
+            let told = if matches!(input, Do::Read) { rng.range(0..3) } else { rng.range(0..2) } as u8;
             let told = if matches!(input, Do::Write(_)) { 0 } else { told };
-            let end = (!rng.one_in(5)).then_some((one.max(other), told));
+            let end = (rng.index(5) != 0).then_some((one.max(other), told));
             Call { client, input, begin: one.min(other), end }
         })
         .collect()
@@ -141,10 +141,10 @@ fn random(rng: &mut Rng) -> Vec<Line> {
 /// A history that some order explains would be refused, or one that none explains accepted.
 #[test]
 fn it_says_what_trying_all_orders_says() {
-    let mut rng = Rng::new(11);
+    let rng = SimRng::seeded(11);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..4000 {
-        let history = random(&mut rng);
+        let history = random(&rng);
         let right = by_force(0, &history);
         assert_eq!(accepted(&history), right, "{history:?}");
         *(if right { &mut good } else { &mut bad }) += 1;
@@ -155,28 +155,28 @@ fn it_says_what_trying_all_orders_says() {
 /// Long histories of several clients would never be decided, good or bad.
 #[test]
 fn long_histories_are_decided() {
-    let mut rng = Rng::new(5);
+    let rng = SimRng::seeded(5);
     let mut history: Vec<Line> = Vec::new();
     let (mut state, mut now) = (0u8, 0u64);
     // Each takes effect at a moment of its own; around it begin and end lie far enough apart for six others.
     for client in 0..600 {
         now += 10;
-        let input = match rng.below(3) {
-            0 => Do::Write(rng.below(4) as u8),
-            1 => Do::Swap(rng.below(4) as u8, rng.below(4) as u8),
+        let input = match rng.range(0..3) {
+            0 => Do::Write(rng.range(0..4) as u8),
+            1 => Do::Swap(rng.range(0..4) as u8, rng.range(0..4) as u8),
             _ => Do::Read,
         };
-        let lost = rng.one_in(150);
+        let lost = rng.index(150) == 0;
         let told = match input {
             Do::Read => state,
             Do::Swap(from, _) => u8::from(from == state),
             Do::Write(_) => 0,
         };
-        if !(lost && rng.one_in(2)) {
+        if !(lost && rng.index(2) == 0) {
             state = Register.step(&state, &input, None).expect("anything can be done");
         }
-        let begin = now - rng.below(now.min(30));
-        let end = (!lost).then(|| (now + rng.below(30), told));
+        let begin = now - rng.range(0..now.min(30));
+        let end = (!lost).then(|| (now + rng.range(0..30), told));
         history.push(Call { client, input, begin, end });
     }
     assert!(accepted(&history));

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::linear::Model;
+use crate::linear::Model;
 use cairn_types::ErrorCode;
 use cairn_types::ErrorCode::{
     Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, NotPermitted, Stale,
