@@ -242,7 +242,7 @@ impl Across {
     }
 
     /// Begins an operation, in a term in which this member leads.
-    fn begin(&self, term: u64) -> TxId {
+    pub(crate) fn begin(&self, term: u64) -> TxId {
         let mut open = self.open.lock();
         if open.term != term {
             *open = OpenTxs { term, ..OpenTxs::default() };
@@ -254,7 +254,7 @@ impl Across {
     }
 
     /// Its decision is applied, or was never proposed and never will be.
-    fn end(&self, tx: TxId) {
+    pub(crate) fn end(&self, tx: TxId) {
         let mut open = self.open.lock();
         if open.term == tx.term {
             open.open.remove(&tx.number);

@@ -291,6 +291,31 @@ fn only_servers_take_part() {
     assert_eq!(refused.err(), Some(ErrorCode::NotPermitted));
 }
 
+/// Who has locked something for an operation that may still be decided would hear that it was not done, and open it: it would be done in
+/// part. Or what never will be would stay open, and its locks with it.
+#[test]
+fn what_may_still_be_decided_is_not_said_to_be_void() {
+    let cluster = start(1);
+    let partition = || cluster.meta(0).partitions().read().get(&PartitionId(PARTITION)).cloned();
+    let term = || partition().and_then(|partition| partition.state.leading_term());
+    eventually("a leader", || term().is_some());
+    let (partition, term) = (partition().expect("it leads"), term().expect("it leads"));
+    let servers = cluster.server_leader_client();
+    let told = |tx: cairn_meta_core::TxId| {
+        let header = Some(MetaHeader { volume: VOLUME, partition: PARTITION, ..MetaHeader::default() });
+        let request = AskTxRequest { header, txs: vec![tx.wire()], participant: 6 };
+        let answer = block_on(servers.call::<AskTxResponse>(Opcode::AskTx, &request, CALL, Repeat::Harmless));
+        answer.expect("an answer").answers[0].state()
+    };
+    let tx = partition.state.across.begin(term);
+    assert_eq!(told(tx), TxState::TxOpen, "this leader may still decide it");
+    partition.state.across.end(tx);
+    assert_eq!(told(tx), TxState::TxVoid, "it gave it up");
+    let of_term = |term| cairn_meta_core::TxId { term, ..tx };
+    assert_eq!(told(of_term(term - 1)), TxState::TxVoid, "nothing of a term before is decided any more");
+    assert_eq!(told(of_term(term + 1)), TxState::TxOpen, "a leader that is not known here may decide it");
+}
+
 /// What is done at random, by several users, in directories of all partitions.
 fn wander(user: &mut User, seed: u64, directories: &[u64], done: &AtomicU64, end: &AtomicBool) {
     let mut state = seed;
