@@ -47,10 +47,12 @@ fn every_published_byte_reads_back_right() {
     println!("{} seeds, {} failed", seeds.len(), outcome.failed.len());
     if seeds.iter().copied().eq(FIXED) {
         let in_place: u64 = outcome.passed.iter().map(|ended| said(&ended.text, "blocks overwritten in place ")).sum();
-        let went_back = |what| outcome.passed.iter().map(|ended| said(&ended.text, what)).sum::<u64>();
-        assert!(went_back("disks that went back ") > 0, "no disk came back as an older copy of itself");
-        assert!(went_back("heads that went back ") > 0, "no head came back as an older copy of itself");
-        assert!(went_back("records compared ") > 100, "too few records were appended to prove anything of them");
+        let counted = |what| outcome.passed.iter().map(|ended| said(&ended.text, what)).sum::<u64>();
+        assert!(counted("disks that went back ") > 0, "no disk came back as an older copy of itself");
+        assert!(counted("heads that went back ") > 0, "no head came back as an older copy of itself");
+        assert!(counted("records compared ") > 100, "too few records were appended to prove anything of them");
+        assert!(counted("operations on names ") > 100, "too little was done to names across partitions");
+        assert!(counted("rounds checked ") > 5, "too few histories of names were checked");
         assert!(in_place > 20, "too few blocks were overwritten in place to prove anything of it");
     }
     let failed: Vec<u64> = outcome.failed.iter().map(|ended| ended.seed).collect();
