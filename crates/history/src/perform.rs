@@ -99,10 +99,14 @@ pub async fn perform(volume: &Volume, client: usize, round: &Round, op: Op) -> O
                 volume.lookup(inode(at.dir), name(at), shown).await.map(|found| found_there(round, &found))
             }
             Op::Stat(tag) => volume.getattr(inode(tag)).await.map(|found| found_there(round, &found)),
-            Op::List(dir) => list(volume, round, inode(dir)).await,
+            Op::List(dir) => return list(volume, round, inode(dir)).await,
         }
+        .map(Some)
     };
-    let outcome = answered.await.map_or_else(|error| outcome(&op, &error), Outcome::Known);
+    let outcome = match answered.await {
+        Ok(answer) => answer.map_or(Outcome::Nothing, Outcome::Known),
+        Err(error) => outcome(&op, &error),
+    };
     round.end(client, op, begin, &outcome);
     outcome
 }
@@ -126,21 +130,28 @@ fn found_there(round: &Round, found: &Attributes) -> Answer {
     Answer::Found { dir: is_dir(found), tag, links: Some(found.nlink) }
 }
 
-async fn list(volume: &Volume, round: &Round, inode: u64) -> Result<Answer, ClientError> {
-    // One page is one moment.
-    let page = volume.readdir(inode, b"", true).await?;
+/// The names in a directory, of one moment: what they lead to is asked for by itself, and never changes. Nothing: some of it is gone.
+async fn list(volume: &Volume, round: &Round, inode: u64) -> Result<Option<Answer>, ClientError> {
+    let page = volume.readdir(inode, b"", false).await?;
     assert!(page.end, "{}: a directory of three names has {} entries", round.path, page.entries.len());
     let mut names = Vec::new();
     for entry in page.entries {
         let name = NAMES.iter().position(|name| name.as_bytes() == entry.name);
         let name = name.unwrap_or_else(|| panic!("{}: nobody made {:?}", round.path, entry.name));
-        let found = entry.attributes.expect("asked for attributes");
-        let tag = (found.mode & 0o777) as Tag;
-        round.learn(tag, found.inode, is_dir(&found));
+        let known = round.known().into_iter().find(|(_, known, _)| *known == entry.inode);
+        let tag = match known {
+            Some((tag, ..)) => tag,
+            None => {
+                let Ok(found) = volume.getattr(entry.inode).await else { return Ok(None) };
+                let tag = (found.mode & 0o777) as Tag;
+                round.learn(tag, found.inode, is_dir(&found));
+                tag
+            }
+        };
         names.push((name as u8, tag));
     }
     names.sort_unstable();
-    Ok(Answer::Names(names))
+    Ok(Some(Answer::Names(names)))
 }
 
 /// Lists all directories of a round as its last operations. False: not everything could be read.

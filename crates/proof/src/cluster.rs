@@ -233,7 +233,9 @@ impl Cluster {
         for place in self.roster.places() {
             match self.ask(place, opcode, request).await {
                 Ok(answer) => return Ok(answer),
-                Err(why) => last = why,
+                // Whoever leads says more.
+                Err(why) if last.is_empty() || !why.starts_with("NotLeader") => last = why,
+                Err(_) => {}
             }
         }
         Err(last)

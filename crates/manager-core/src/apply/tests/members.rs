@@ -81,6 +81,24 @@ fn a_member_that_is_added_anew_may_begin_with_nothing() {
     assert_eq!(state.partition(P).expect("there").begun, nodes(&[16, 17, 18]));
 }
 
+/// The same of one that has no vote yet: a change of members that waits for it would wait for ever.
+#[test]
+fn a_member_on_its_way_may_begin_with_nothing() {
+    let mut state = metas();
+    (16..=18).for_each(|node| begun(&mut state, node));
+    ok(&mut state, wish(&[17, 18, 19]));
+    begun(&mut state, 19);
+    let before = state.partition(P).expect("there").wish;
+    let renewed = SetPartitionMembers { partition: 1, members: vec![18, 19, 17], renew: 19 };
+    ok(&mut state, Command::SetPartitionMembers(renewed));
+    let p = state.partition(P).expect("there").clone();
+    assert!(p.wish > before, "what was seen for the wish before is void");
+    assert_eq!((p.target, p.begun), (nodes(&[18, 19, 17]), nodes(&[16, 17, 18])));
+    begun(&mut state, 19);
+    settle(&mut state);
+    assert_eq!(state.partition(P).expect("there").members, nodes(&[18, 19, 17]));
+}
+
 /// A settlement that was seen for an older wish would drop the state of a member that votes.
 #[test]
 fn what_was_seen_for_an_older_wish_is_void() {
