@@ -109,6 +109,12 @@ impl Model for Names {
     }
 }
 
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
 impl Tree {
     /// With nothing in it.
     pub fn new() -> Tree {

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::lend::{self, Verdict};
+use super::place::Placement;
 use super::{CALL, Mutation, PATIENCE, Peers, snapshots, wait};
 use crate::machine::split;
 use crate::partition::{Partition, item};
@@ -137,8 +138,7 @@ impl Driver<'_> {
         let Some(term) = state.leading_term() else {
             return Attempt::Answered(Err(state.common.not_leader(self.partition.handle.leader())));
         };
-        let placed = state.across.place.of_new_directory(state, self.peers, opcode, &data[2..]);
-        let mut elsewhere = match placed {
+        let mut elsewhere = match self.placed(opcode, &data[2..]).await {
             // Where there is no room elsewhere, what is here is the last of it.
             Ok(elsewhere) => elsewhere.filter(|_| at_limit.is_none()),
             Err(error) => return Attempt::Answered(Err(error)),
@@ -172,6 +172,25 @@ impl Driver<'_> {
             release(self.partition, self.peers, tx, participants);
         }
         attempt
+    }
+
+    /// Where a new directory goes, if that is not here. A partition that is named and not known may be newer than this node's map.
+    async fn placed(&self, opcode: Opcode, message: &[u8]) -> Result<Option<PartitionId>, WireError> {
+        let state = &self.partition.state;
+        let look = || state.across.place.of_new_directory(state, self.peers, opcode, message);
+        match look() {
+            Err(_) if Placement::is_unknown(state, self.peers, opcode, message) => {
+                let left = PATIENCE.saturating_sub(self.received.elapsed());
+                let fresh = tokio::time::timeout(left, state.common.fresh_map(state.across.desk.map_rounds())).await;
+                if !matches!(fresh, Ok(Ok(()))) {
+                    let text =
+                        "the partition that is named is not in this node's map, which may be old; repeat in a moment";
+                    return Err(WireError::new(ErrorCode::Overloaded, text));
+                }
+                look()
+            }
+            placed => placed,
+        }
     }
 
     /// Has others lock and tell what is needed of them, until it is enough.

@@ -93,6 +93,11 @@ impl Drop for Ticket<'_> {
 }
 
 impl Desk {
+    /// Heartbeats after which the map is fresh.
+    pub(super) fn map_rounds(&self) -> u64 {
+        self.map_rounds.get().copied().unwrap_or(MetaTimings::default().map_rounds)
+    }
+
     /// What the partition may use has become little.
     pub(crate) fn note_low(&self) {
         self.low.notify_one();

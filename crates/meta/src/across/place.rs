@@ -80,6 +80,13 @@ impl Placement {
             || MkdirRequest::decode(message).is_ok_and(|request| request.partition != 0)
     }
 
+    /// Whether a request names a partition that is not in this node's map.
+    pub(super) fn is_unknown(state: &PartitionState, peers: &Peers, opcode: Opcode, message: &[u8]) -> bool {
+        let wished = (opcode == Opcode::Mkdir).then(|| MkdirRequest::decode(message).ok());
+        let wished = wished.flatten().map(|request| PartitionId(request.partition));
+        wished.is_some_and(|wished| wished.get() != 0 && !peers.partitions(state.volume).contains(&wished))
+    }
+
     /// Where the directory of a request goes, if that is not here.
     pub(super) fn of_new_directory(
         &self,

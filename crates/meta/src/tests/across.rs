@@ -37,18 +37,21 @@ fn start_with(nodes: usize, timings: MetaTimings) -> Cluster {
 fn start_with_places(nodes: usize, timings: MetaTimings, places: impl Fn(u32) -> Vec<u32>) -> Cluster {
     let mut cluster = Cluster::prepare(nodes, timings, |config| config);
     let first = cluster.map.partitions.remove(0);
-    cluster.map.partitions = (0..COUNT)
-        .map(|number| Partition {
-            id: PARTITION + number,
-            inode_first: (u64::from(number) * RANGE).max(1),
-            inode_last: u64::from(number + 1) * RANGE - 1,
-            nodes: places(number),
-            ..first.clone()
-        })
-        .collect();
+    cluster.map.partitions = partitions(&first, places);
     (0..nodes).for_each(|number| cluster.run(number));
     cluster.share_map();
     cluster
+}
+
+fn partitions(first: &Partition, places: impl Fn(u32) -> Vec<u32>) -> Vec<Partition> {
+    let partition = |number| Partition {
+        id: PARTITION + number,
+        inode_first: (u64::from(number) * RANGE).max(1),
+        inode_last: u64::from(number + 1) * RANGE - 1,
+        nodes: places(number),
+        ..first.clone()
+    };
+    (0..COUNT).map(partition).collect()
 }
 
 fn owner(inode: u64) -> u32 {
@@ -314,6 +317,34 @@ fn what_may_still_be_decided_is_not_said_to_be_void() {
     let of_term = |term| cairn_meta_core::TxId { term, ..tx };
     assert_eq!(told(of_term(term - 1)), TxState::TxVoid, "nothing of a term before is decided any more");
     assert_eq!(told(of_term(term + 1)), TxState::TxOpen, "a leader that is not known here may decide it");
+}
+
+/// A directory that is to be in a partition which was made a moment ago would be refused for good by a node that has not heard of it.
+#[test]
+fn a_partition_that_is_newer_than_the_map_is_waited_for() {
+    let mut cluster = Cluster::prepare(1, MetaTimings { map_rounds: 1, ..quick() }, |config| config);
+    let first = cluster.map.partitions.remove(0);
+    cluster.map.partitions = partitions(&first, |_| vec![super::fixture::node_id(0).get()]);
+    let newest = cluster.map.partitions.pop().expect("three");
+    cluster.run(0);
+    cluster.share_map();
+    let mut user = User::new(&cluster, 9);
+    user.mkdir(1, "before", 6).expect("made");
+    std::thread::scope(|scope| {
+        let user = &mut user;
+        let made = scope.spawn(move || user.mkdir(1, "new", newest_id()));
+        let rounds = || cluster.meta(0).common().map_rounds.receiver_count();
+        eventually("somebody waits for a map", || rounds() > 0);
+        cluster.map.partitions.push(newest);
+        cluster.share_map();
+        cluster.meta(0).common().map_rounds.send_modify(|count| *count += 1);
+        let made = made.join().expect("no panic").expect("made");
+        assert_eq!(owner(made), newest_id());
+    });
+}
+
+const fn newest_id() -> u32 {
+    PARTITION + COUNT - 1
 }
 
 /// What is done at random, by several users, in directories of all partitions.

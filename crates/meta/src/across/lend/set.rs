@@ -15,7 +15,6 @@ use tokio::time::sleep;
 use super::home::{asked, change, others, tell_all, told};
 use crate::across::drive::Driver;
 use crate::across::{PATIENCE, Peers};
-use crate::config::MetaTimings;
 use crate::machine::split;
 use crate::partition::Partition;
 
@@ -90,7 +89,7 @@ pub(super) async fn settle_one(partition: &Partition, peers: &Arc<Peers>) -> Res
     }
     if number.is_some() && !is_listed {
         // All partitions that were there when the limit was set.
-        let rounds = state.across.desk.map_rounds.get().copied().unwrap_or(MetaTimings::default().map_rounds);
+        let rounds = state.across.desk.map_rounds();
         state.common.fresh_map(rounds).await?;
     }
     let others = others(partition, peers);
