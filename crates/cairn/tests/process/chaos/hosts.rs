@@ -144,7 +144,7 @@ impl Host {
         self.with_volume("last checks", async |host, volume| {
             let work = &host.work;
             while let Some(round) = work.rounds.take_rested(true) {
-                assert!(finish(&volume, &round, &work.counts).await, "{} cannot be read", round.name);
+                assert!(finish(&volume, &round, &work.counts).await, "{} cannot be read", round.path);
             }
             for file in work.appends.files() {
                 let name = super::appends::path(file);
