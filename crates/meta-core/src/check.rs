@@ -1,22 +1,13 @@
 //! All that must hold between two operations, checked by reading everything. For tests and for `fsck`.
 use crate::appending::LANE_SHIFT;
-use crate::check_snapshots::FoundSnapshots;
+use crate::check_found::{Found, collect_entry};
 use crate::counters::Counters;
-use crate::cut::decode_mark;
-use crate::defer::decode_deferral;
-use crate::encoding::{
-    AppendRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, NodeType, QuotaRecord, ShareRecord, TxLock,
-};
-use crate::key::{self, Kind};
-use crate::locks::{Owner, decode_count};
+use crate::encoding::{Extent, Inode, NodeType, QuotaRecord, ShareRecord};
+use crate::key;
 use crate::namespace::Namespace;
-use crate::quota::decode_recount;
-use crate::shards::is_stored_name;
 use crate::shares::places;
 use crate::staged::waits_for_encoding;
-use crate::stripe_set::{Columns, decode_part};
-use crate::tx::{TxId, decode_decided};
-use crate::waiting::{Waiting, decode_note};
+use crate::waiting::Waiting;
 use cairn_types::shard::shard_name;
 use cairn_types::{ExtentKind, InodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,54 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Violation {
     pub inode: u64,
     pub rule: String,
-}
-
-/// What was found in one pass over all keys.
-#[derive(Default)]
-struct Found {
-    inodes: BTreeMap<u64, Inode>,
-    /// Names of each inode: directories that have them.
-    names: BTreeMap<u64, Vec<u64>>,
-    entries: BTreeMap<u64, u64>,
-    subdirectories: BTreeMap<u64, u64>,
-    extents: BTreeMap<u64, Vec<Extent>>,
-    sets: BTreeMap<(u64, u32, u32), Columns>,
-    targets: BTreeSet<u64>,
-    /// Inodes of which there are keys other than attributes.
-    owners: BTreeSet<u64>,
-    holds: BTreeSet<(u64, u64)>,
-    /// Those for writing.
-    writers: BTreeSet<(u64, u64)>,
-    session_holds: BTreeSet<(u64, u64)>,
-    dead: BTreeMap<u64, bool>,
-    dead_sessions: BTreeSet<u64>,
-    /// Marks of files that are being cut.
-    cuts: BTreeMap<u64, u64>,
-    volatile: BTreeSet<u64>,
-    /// Inode and number of open appends, and of those that are listed.
-    open_appends: BTreeSet<(u64, u64)>,
-    appending: BTreeSet<(u64, u64)>,
-    staged: BTreeSet<u64>,
-    /// Inodes whose death is deferred, with its number, as they say and as listed.
-    deferrals: BTreeSet<(u64, u64)>,
-    deferred: BTreeSet<(u64, u64)>,
-    deferring: bool,
-    quotas: BTreeMap<u64, QuotaRecord>,
-    volume_quota: Option<QuotaRecord>,
-    recounts: BTreeSet<u64>,
-    locks: BTreeMap<u64, Vec<(Owner, LockRange)>>,
-    /// (session, inode) → locks, as listed.
-    session_locks: BTreeMap<(u64, u64), u64>,
-    free: BTreeSet<(u32, u32, u64)>,
-    free_records: u64,
-    tx_locks: BTreeMap<TxId, TxLock>,
-    /// Entries that reclaiming waits for, with their inode.
-    waiting: BTreeMap<(u64, Vec<u8>), u64>,
-    waiting_directories: BTreeSet<u64>,
-    entry_inodes: BTreeMap<(u64, Vec<u8>), u64>,
-    /// In the order of their blocks.
-    shares: Vec<ShareRecord>,
-    snapshots: FoundSnapshots,
 }
 
 impl Namespace {
@@ -418,146 +361,6 @@ impl Namespace {
         ensure(last <= self.death_position(), 0, "a death was numbered ahead")?;
         ensure(counted == self.counters, 0, &format!("counted {counted:?}, kept {:?}", self.counters))
     }
-}
-
-fn collect_entry(found: &mut Found, inode: u64, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
-    if (inode == 0) != (kind as u8 & 0x80 != 0) {
-        return None;
-    }
-    if inode != 0 && kind != Kind::Attributes {
-        found.owners.insert(inode);
-    }
-    match kind {
-        Kind::Attributes => {
-            found.inodes.insert(inode, Inode::decode(value).filter(|_| suffix.is_empty())?);
-        }
-        Kind::Target => {
-            found.targets.insert(inode);
-        }
-        Kind::Dentry => {
-            let dentry = Dentry::decode(value).filter(|_| is_stored_name(suffix))?;
-            found.names.entry(dentry.inode).or_default().push(inode);
-            found.entry_inodes.insert((inode, suffix.to_vec()), dentry.inode);
-            *found.entries.entry(inode).or_default() += 1;
-            *found.subdirectories.entry(inode).or_default() += u64::from(dentry.is_dir());
-        }
-        Kind::Extent => {
-            let extent = Extent::decode(key::file_offset(suffix)?, value)?;
-            found.extents.entry(inode).or_default().push(extent);
-        }
-        Kind::StripeSet => {
-            let (set, part) = suffix.split_at_checked(8)?;
-            let (pg, index) = set.split_at_checked(4)?;
-            let set = (inode, u32::from_be_bytes(pg.try_into().ok()?), u32::from_be_bytes(index.try_into().ok()?));
-            decode_part(value, found.sets.entry(set).or_default()).filter(|()| part.len() == 2)?;
-        }
-        Kind::Xattr => {}
-        Kind::Hold => {
-            let held = (inode, key::number(suffix)?);
-            if Hold::decode(value)?.write {
-                found.writers.insert(held);
-            }
-            found.holds.insert(held);
-        }
-        Kind::Lock => {
-            let (owner, start) = key::lock_parts(suffix)?;
-            found.locks.entry(inode).or_default().push((owner, LockRange::decode(start, value)?));
-        }
-        Kind::Append => {
-            let (number, append) = (key::number(suffix)?, AppendRecord::decode(value)?);
-            if append.open {
-                found.open_appends.insert((inode, number));
-            }
-        }
-        Kind::Deferral => {
-            found.deferrals.insert((inode, decode_deferral(value).filter(|_| suffix.is_empty())?));
-        }
-        _ => return collect_listed(found, kind, suffix, value),
-    }
-    Some(())
-}
-
-/// An entry of the partition's own lists.
-fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
-    match kind {
-        Kind::SessionHold => {
-            let (session, held) = suffix.split_at_checked(8)?;
-            found.session_holds.insert((key::number(held)?, key::number(session)?));
-        }
-        Kind::DeadInode => {
-            found.dead.insert(key::number(suffix)?, value == [0x11]).is_none().then_some(())?;
-        }
-        Kind::FreeRecord => {
-            let record = FreeRecord::decode(key::number(suffix)?, value)?;
-            let blocks = record.first_block..record.first_block + record.blocks;
-            found.free.extend(blocks.map(|block| (record.pg, record.index, block)));
-            found.free_records += 1;
-        }
-        Kind::Cut => {
-            found.cuts.insert(key::number(suffix)?, decode_mark(value)?);
-        }
-        Kind::Staged => {
-            found.staged.insert(key::number(suffix).filter(|_| value == [0x10])?);
-        }
-        Kind::Volatile => {
-            found.volatile.insert(key::number(suffix).filter(|_| value == [0x10])?);
-        }
-        Kind::Appending => {
-            found.appending.insert(key::deferred_death(suffix).filter(|_| value == [0x10])?);
-        }
-        Kind::VolumeQuota => {
-            found.volume_quota = Some(QuotaRecord::decode(value).filter(|_| suffix.is_empty())?);
-        }
-        Kind::Quota => {
-            found.quotas.insert(key::number(suffix)?, QuotaRecord::decode(value)?);
-        }
-        Kind::Recount => {
-            decode_recount(value)?;
-            found.recounts.insert(key::number(suffix)?);
-        }
-        Kind::SessionLock => {
-            let (session, locked) = suffix.split_at_checked(8)?;
-            found.session_locks.insert((key::number(session)?, key::number(locked)?), decode_count(value)?);
-        }
-        Kind::Deferring => {
-            found.deferring = suffix.is_empty() && value == [0x10];
-        }
-        Kind::Deferred => {
-            let (number, dead) = key::deferred_death(suffix)?;
-            found.deferred.insert((dead, number));
-        }
-        Kind::DeadSession => {
-            found.dead_sessions.insert(key::number(suffix)?);
-        }
-        _ => return collect_of_others(found, kind, suffix, value),
-    }
-    Some(())
-}
-
-/// An entry about operations with other partitions, about blocks of several owners, or about snapshots.
-fn collect_of_others(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) -> Option<()> {
-    match kind {
-        Kind::TxLock => {
-            found.tx_locks.insert(key::tx_of_lock(suffix)?, TxLock::decode(value)?);
-        }
-        Kind::TxDecision => {
-            key::tx_of_decision(suffix)?;
-            decode_decided(value)?;
-        }
-        Kind::WaitingEntry => {
-            let (directory, name) = key::waiting_parts(suffix)?;
-            found.waiting.insert((directory, name.to_vec()), decode_note(value)?);
-        }
-        Kind::WaitingDirectory => {
-            let directory = key::number(suffix).filter(|_| value == [0x10])?;
-            found.waiting_directories.insert(directory);
-            found.dead.insert(directory, true).is_none().then_some(())?;
-        }
-        Kind::Lent | Kind::Setting | Kind::Bound => crate::lend::is_record(kind, suffix, value).then_some(())?,
-        Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
-        _ => found.snapshots.collect(kind, suffix, value)?,
-    }
-    Some(())
 }
 
 /// What has one name is counted by the quota of its directory.

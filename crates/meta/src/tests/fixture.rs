@@ -1,7 +1,9 @@
 //! Nodes with the meta role in one process, a map made by hand, data nodes that record what they are asked to free.
 
+mod data_node;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -9,18 +11,13 @@ use bytes::Bytes;
 use cairn_env::{Clock, FastRng, RealClock, RealDisk};
 use cairn_raft_host::{FetchError, HostConfig, RaftHost, RaftTransport};
 use cairn_rpc::{
-    CallError, CallOptions, Client, ClientConfig, Identity, LeaderClient, Repeat, Reply, Request, Server, ServerConfig,
-    Service,
+    CallError, CallOptions, Client, ClientConfig, Identity, LeaderClient, Repeat, Server, ServerConfig, Service,
 };
 use cairn_store::StoreError;
 use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId, Time, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
-use cairn_wire::data::{
-    BadBlocks, BadBlocksResponse, ChunkSummary, CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse,
-    EncodeRequest, EncodeResponse, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, ListChunksResponse,
-    PgMember, PgState, ReadRequest, SealRequest, SealResponse, TendAppendRequest, TendAppendResponse,
-};
+use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
@@ -30,6 +27,8 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use crate::{MetaConfig, MetaError, MetaServer, MetaTimings};
+
+pub(super) use data_node::DataNode;
 
 pub(super) const CLUSTER: ClusterId = ClusterId([7; 16]);
 pub(super) const VOLUME: u32 = 1;
@@ -434,213 +433,5 @@ impl Caller {
     pub(super) fn statfs(&self) -> StatfsResponse {
         let request = StatfsRequest { header: Some(self.read_header()), ..Default::default() };
         self.call(Opcode::Statfs, &request).expect("statfs")
-    }
-}
-
-/// Takes `Free` and lists chunks.
-pub(super) struct DataNode {
-    pub(super) address: String,
-    desk: Arc<DataDesk>,
-    _server: Server,
-}
-
-#[derive(Default)]
-struct DataDesk {
-    freed: Mutex<Vec<FreeItem>>,
-    chunks: Mutex<Vec<ChunkSummary>>,
-    bad: Mutex<Vec<BadBlocks>>,
-    named: Mutex<Vec<ReadRequest>>,
-    lists: AtomicUsize,
-    refuses: AtomicBool,
-    /// The group whose chunks it frees later; 0: none.
-    later: AtomicU32,
-    compacted: Mutex<Vec<CompactRequest>>,
-    defragmented: Mutex<Vec<DefragmentRequest>>,
-    tended: Mutex<Vec<TendAppendRequest>>,
-    encoded: Mutex<Vec<EncodeRequest>>,
-    /// What it answers next, the last of them again and again.
-    encodes: Mutex<Vec<EncodeResponse>>,
-}
-
-struct DataService(Arc<DataDesk>);
-
-impl Service for DataService {
-    fn call(&self, request: Request<'_>, reply: Reply) {
-        if Opcode::from_code(request.opcode) == Some(Opcode::ListChunks) {
-            let asked: ListChunksRequest = request.decode().expect("a request");
-            assert!(asked.used, "the blocks in use are asked for");
-            let from = if asked.from_start { 0 } else { asked.after_index + 1 };
-            let chunks = self.0.chunks.lock();
-            let rest: Vec<ChunkSummary> = chunks.iter().filter(|chunk| chunk.index >= from).cloned().collect();
-            self.0.lists.fetch_add(1, Ordering::SeqCst);
-            // Small pages, so that lists are merged from several.
-            let end = rest.len() <= 3;
-            return reply
-                .ok(&ListChunksResponse { chunks: rest.into_iter().take(3).collect(), end, ..Default::default() }, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::BadBlocks) {
-            return reply.ok(&BadBlocksResponse { chunks: self.0.bad.lock().clone(), more: false }, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::Read) {
-            self.0.named.lock().push(request.decode().expect("a request"));
-            return reply.err(WireError::new(ErrorCode::Missing, "not here"));
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::Compact) {
-            if self.0.refuses.load(Ordering::SeqCst) {
-                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
-            }
-            let asked: CompactRequest = request.decode().expect("a request");
-            let moved = asked.places.len() as u32 / 2;
-            self.0.compacted.lock().push(asked);
-            return reply.ok(&CompactResponse { moved, moved_bytes: 0, kept: 0 }, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::Defragment) {
-            if self.0.refuses.load(Ordering::SeqCst) {
-                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
-            }
-            let asked: DefragmentRequest = request.decode().expect("a request");
-            // Half a MiB each time.
-            let next = asked.from + (512 << 10);
-            self.0.defragmented.lock().push(asked);
-            return reply.ok(&DefragmentResponse { next, done: next >= 1 << 20, ..Default::default() }, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::TendAppend) {
-            if self.0.refuses.load(Ordering::SeqCst) {
-                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
-            }
-            // It has nothing that the file has not.
-            let asked: TendAppendRequest = request.decode().expect("a request");
-            self.0.tended.lock().push(asked);
-            return reply.ok(&TendAppendResponse { closed: asked.idle, published: 0 }, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::Encode) {
-            if self.0.refuses.load(Ordering::SeqCst) {
-                return reply.err(WireError::new(ErrorCode::Overloaded, "busy"));
-            }
-            self.0.encoded.lock().push(request.decode().expect("a request"));
-            let mut answers = self.0.encodes.lock();
-            let answer =
-                if answers.len() > 1 { answers.remove(0) } else { answers.first().cloned().unwrap_or_default() };
-            return reply.ok(&answer, ());
-        }
-        if Opcode::from_code(request.opcode) == Some(Opcode::Seal) {
-            let asked: SealRequest = request.decode().expect("a request");
-            let header = asked.chunk.expect("a header");
-            let mut chunks = self.0.chunks.lock();
-            let sealable = !self.0.refuses.load(Ordering::SeqCst);
-            let mut found = chunks.iter_mut().filter(|chunk| chunk.index == header.index && sealable);
-            let length = found.next().map_or(0, |chunk| {
-                chunk.sealed = true;
-                chunk.length
-            });
-            return reply.ok(&SealResponse { length }, ());
-        }
-        assert_eq!(Opcode::from_code(request.opcode), Some(Opcode::Free));
-        let asked: FreeRequest = request.decode().expect("a request");
-        if self.0.refuses.load(Ordering::SeqCst) {
-            let codes = vec![u32::from(ErrorCode::DiskFailed.code()); asked.items.len()];
-            return reply.ok(&FreeResponse { codes }, ());
-        }
-        let later = self.0.later.load(Ordering::SeqCst);
-        let code = |item: &FreeItem| if item.pg == later { ErrorCode::Unavailable.code().into() } else { 0 };
-        let codes = asked.items.iter().map(code).collect();
-        self.0.freed.lock().extend(asked.items.into_iter().filter(|item| item.pg != later));
-        reply.ok(&FreeResponse { codes }, ());
-    }
-}
-
-impl DataNode {
-    pub(super) fn start() -> Self {
-        let desk = Arc::new(DataDesk::default());
-        let identity = Identity::new(CLUSTER, PeerKind::Server, NodeId(99));
-        let server = serve(identity, Arc::new(DataService(desk.clone())));
-        Self { address: server.local_addr().to_string(), desk, _server: server }
-    }
-
-    /// Answers with an error from now on, or not any more.
-    pub(super) fn refuse(&self, refuses: bool) {
-        self.desk.refuses.store(refuses, Ordering::SeqCst);
-    }
-
-    /// It frees chunks of this group later, from now on; 0: of none.
-    pub(super) fn free_later(&self, pg: u32) {
-        self.desk.later.store(pg, Ordering::SeqCst);
-    }
-
-    /// What it lists from now on, ascending.
-    pub(super) fn set_chunks(&self, chunks: Vec<ChunkSummary>) {
-        *self.desk.chunks.lock() = chunks;
-    }
-
-    /// What it could not heal so far.
-    pub(super) fn set_bad(&self, bad: Vec<BadBlocks>) {
-        *self.desk.bad.lock() = bad;
-    }
-
-    /// What it was asked for since the last time: index and offset.
-    pub(super) fn take_named(&self) -> Vec<(u32, u64)> {
-        let named = std::mem::take(&mut *self.desk.named.lock());
-        let of_check = |asked: &ReadRequest| asked.chunk.as_ref().map(|chunk| (chunk.epoch, chunk.index));
-        let asked = named.iter().map(|asked| (of_check(asked).expect("a header"), asked.offset));
-        asked
-            .map(|((epoch, index), offset)| {
-                assert_eq!(epoch, 0, "as members read from each other");
-                (index, offset)
-            })
-            .collect()
-    }
-
-    /// What it was asked to move since the last time.
-    pub(super) fn take_compacted(&self) -> Vec<CompactRequest> {
-        std::mem::take(&mut *self.desk.compacted.lock())
-    }
-
-    /// What it was asked to defragment since the last time.
-    pub(super) fn take_defragmented(&self) -> Vec<DefragmentRequest> {
-        std::mem::take(&mut *self.desk.defragmented.lock())
-    }
-
-    /// Appends that it was asked to look after since the last time.
-    pub(super) fn take_tended(&self) -> Vec<TendAppendRequest> {
-        std::mem::take(&mut *self.desk.tended.lock())
-    }
-
-    /// What it answers to requests to encode, one after the other.
-    pub(super) fn answer_encodes(&self, answers: Vec<EncodeResponse>) {
-        *self.desk.encodes.lock() = answers;
-    }
-
-    /// What it was asked to encode since the last time.
-    pub(super) fn take_encoded(&self) -> Vec<EncodeRequest> {
-        std::mem::take(&mut *self.desk.encoded.lock())
-    }
-
-    /// Pages that it gave.
-    pub(super) fn lists(&self) -> usize {
-        self.desk.lists.load(Ordering::SeqCst)
-    }
-
-    /// Ranges that were freed, each once: index, offset, length. What is listed on goes on to be freed.
-    pub(super) fn freed_ranges(&self) -> Vec<(u32, u64, u64)> {
-        let freed = self.desk.freed.lock();
-        let ranges =
-            freed.iter().flat_map(|item| item.ranges.iter().map(|range| (item.index, range.offset, range.length)));
-        let mut all: Vec<_> = ranges.collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    /// Indices of chunks that were freed, each once.
-    pub(super) fn freed(&self) -> Vec<u32> {
-        let mut indices: Vec<u32> = self.desk.freed.lock().iter().map(|item| item.index).collect();
-        indices.sort_unstable();
-        indices.dedup();
-        indices
-    }
-
-    /// How often a chunk was freed.
-    pub(super) fn times(&self, index: u32) -> usize {
-        self.desk.freed.lock().iter().filter(|item| item.index == index).count()
     }
 }
