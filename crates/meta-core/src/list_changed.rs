@@ -5,8 +5,9 @@
 //! numbers from the older state on are gone through from the newest to the oldest: one that moves meanwhile is met later, not missed.
 //!
 //! Invariants: told is every directory that was there before and is there later of which an entry or anything else changed, with all directories
-//! above it; and everything else that was there before and is there later of which something changed that users see. Not told: what was made
-//! since (it is an entry of a directory that changed), what is gone, what only lies elsewhere now.
+//! above it (up to that of a later snapshot of a directory, which has nothing above it); and everything else that was there before and is there
+//! later of which something changed that users see. Not told: what was made since (it is an entry of a directory that changed), what is gone,
+//! what only lies elsewhere now.
 //! Not in a volume of several partitions: what changed in one of them has directories above it in others.
 //! A page looks at [`COUNT_MAX`] inodes at most, and climbs [`CLIMBS_MAX`] directories.
 use crate::error::{OpError, Result};
@@ -103,7 +104,11 @@ impl Namespace {
         (inode, since): (u64, u64),
         page: &mut Page,
     ) {
+        // What lost its last name is gone, also where somebody still has it open.
         let Ok(found) = now.live_inode(inode | outward) else { return };
+        if found.nlink == 0 {
+            return;
+        }
         if found.is_dir() {
             // Up to one of which all above are told.
             let (mut at, mut above) = (inode, found.parent);

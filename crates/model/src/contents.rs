@@ -94,7 +94,10 @@ impl Node {
 
     /// Blocks of chunks that any byte of the file lies in.
     pub fn blocks(&self) -> BTreeSet<(u32, u32, u64)> {
-        self.bytes().iter().flatten().map(|(pg, index, offset)| (*pg, *index, offset / BLOCK)).collect()
+        let mut all: Vec<_> =
+            self.bytes().iter().flatten().map(|(pg, index, offset)| (*pg, *index, offset / BLOCK)).collect();
+        all.dedup();
+        all.into_iter().collect()
     }
 }
 
@@ -107,7 +110,31 @@ impl Model {
             change(bytes);
         }
         let after = node.blocks();
-        self.free.extend(before.difference(&after));
+        self.lose(before.difference(&after).copied().collect());
+    }
+
+    /// What one file names no more is free, unless another one has it as well.
+    pub(crate) fn lose(&mut self, lost: BTreeSet<(u32, u32, u64)>) {
+        self.free.extend(lost);
+        if self.shares {
+            for node in self.nodes.values() {
+                node.blocks().iter().for_each(|block| _ = self.free.remove(block));
+            }
+        }
+    }
+
+    /// CloneRange by root: from an offset on a file comes to name the same places as another one, or as one did at some moment.
+    pub fn clone_in(&mut self, inode: u64, offset: u64, places: &[Option<Place>], now: u64) {
+        self.shares = true;
+        let end = offset as usize + places.len();
+        self.change_bytes(inode, |bytes| {
+            bytes.resize(bytes.len().max(end), None);
+            bytes[offset as usize..end].copy_from_slice(places);
+        });
+        let node = self.node(inode);
+        node.data_version += 1;
+        node.drop_capability();
+        node.modified(now);
     }
 
     /// write(2) by others than root takes setuid and setgid away.

@@ -32,6 +32,8 @@ pub struct Model {
     pub quotas: BTreeSet<u64>,
     /// (inode, flock, byte) → owner → for writing.
     pub locks: BTreeMap<(u64, bool, u64), BTreeMap<LockOwner, bool>>,
+    /// Several files may name a block.
+    pub(crate) shares: bool,
     answers: BTreeMap<(u64, u32), (u64, Reply)>,
     ended: BTreeSet<u64>,
 }
@@ -65,6 +67,7 @@ impl Model {
             deferred: BTreeSet::new(),
             quotas: BTreeSet::new(),
             locks: BTreeMap::new(),
+            shares: false,
             answers: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -208,7 +211,7 @@ impl Model {
             let node = self.nodes.remove(&inode).expect("it was listed");
             assert!(node.entries().is_empty(), "directories are emptied before they go");
             self.locks.retain(|(locked, _, _), _| *locked != inode);
-            self.free.extend(node.blocks());
+            self.lose(node.blocks());
         }
     }
 

@@ -3,7 +3,7 @@ use crate::driver::{Driver, ROOT};
 use cairn_meta_core::Namespace;
 use cairn_model as model;
 use cairn_model::{Model, Operation, Reply};
-use cairn_types::ErrorCode;
+use cairn_types::{EXTENT_SHARED, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::meta::*;
@@ -248,10 +248,11 @@ pub fn compare_trees(namespace: &Namespace, model: &Model, done_frees: &BTreeSet
     assert_eq!(free, model.free, "blocks that nobody uses any more");
 }
 
-/// Extents without seams between births: what clients read is the same.
+/// Extents without seams between births, and between what is shared and what is not: what clients read is the same.
 pub fn joined(extents: &[Extent]) -> Vec<Extent> {
     let mut joined: Vec<Extent> = Vec::new();
     for next in extents {
+        let next = Extent { flags: next.flags & !EXTENT_SHARED, ..*next };
         match joined.last_mut() {
             Some(last)
                 if (last.pg, last.index, last.flags) == (next.pg, next.index, next.flags)
@@ -260,7 +261,7 @@ pub fn joined(extents: &[Extent]) -> Vec<Extent> {
             {
                 last.length += next.length;
             }
-            _ => joined.push(*next),
+            _ => joined.push(next),
         }
     }
     joined

@@ -1,5 +1,7 @@
 //! Snapshots among random operations: what is read at each is the model of the moment when it was taken, and blocks are freed exactly when
-//! neither a file nor a snapshot that is left names them.
+//! neither a file nor a snapshot that is left names them. Snapshots of directories, and clones out of them: `directories`.
+mod directories;
+
 use super::*;
 use crate::driver::Answer;
 use crate::translate::attributes;
@@ -15,12 +17,26 @@ use cairn_wire::meta::{
 const SESSION: u64 = 1 << 40;
 const MINUTE: u64 = 61_000_000_000;
 
+/// What there was when a snapshot was taken.
+struct Moment {
+    name: String,
+    /// Whose snapshot it is; 0: the volume's.
+    directory: u64,
+    model: Model,
+}
+
 #[derive(Default)]
 struct Taken {
-    /// By name.
-    models: BTreeMap<String, Model>,
+    /// By number.
+    moments: BTreeMap<u64, Moment>,
+    /// Directories have some of their own, and files and trees are cloned out of them.
+    of_directories: bool,
     next: u64,
     sequence: u64,
+    /// Operations that are the model's too.
+    operations: u64,
+    /// Files that were cloned.
+    cloned: u64,
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -35,15 +51,25 @@ impl Taken {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn some_name(&self, number: u32) -> Option<String> {
-        let at = number as usize % self.models.len().max(1);
-        self.models.keys().nth(at).cloned()
+    /// One of the volume's, or of those of directories.
+    fn some(&self, number: u32, of_directory: bool) -> Option<(u64, String)> {
+        let of = |(_, moment): &(&u64, &Moment)| (moment.directory != 0) == of_directory;
+        let all: Vec<_> = self.moments.iter().filter(of).collect();
+        let (number, moment) = all.get(number as usize % all.len().max(1))?;
+        Some((**number, moment.name.clone()))
+    }
+
+    fn count(&self, of_directory: bool) -> usize {
+        self.moments.values().filter(|moment| (moment.directory != 0) == of_directory).count()
     }
 
     fn step(&mut self, pair: &mut Pair, step: &Step) {
         let n = step.numbers;
+        if self.of_directories && n[0] & 24 != 0 {
+            return self.directory_step(pair, step);
+        }
         match n[0] % 8 {
-            0..=3 if self.models.len() < 5 => {
+            0..=3 if self.count(false) < 5 => {
                 let name = format!("s{}", self.next);
                 self.next += 1;
                 let request = CreateSnapshotRequest {
@@ -52,19 +78,20 @@ impl Taken {
                     ..CreateSnapshotRequest::default()
                 };
                 let taken: Answer<CreateSnapshotResponse> = pair.driver.mutate(Opcode::CreateSnapshot, &request);
-                assert!(taken.unwrap().number > 0, "nobody overwrites anything in place");
-                self.models.insert(name, pair.model.clone());
+                let number = taken.unwrap().number;
+                assert!(number > 0, "nobody overwrites anything in place");
+                self.moments.insert(number, Moment { name, directory: 0, model: pair.model.clone() });
                 self.note("taken");
             }
             4 | 5 => {
-                let Some(name) = self.some_name(n[1]) else { return };
+                let Some((number, name)) = self.some(n[1], false) else { return };
                 let request = DeleteSnapshotRequest {
                     header: self.header(),
                     name: name.clone().into(),
                     ..DeleteSnapshotRequest::default()
                 };
                 pair.driver.mutate::<Empty>(Opcode::DeleteSnapshot, &request).unwrap();
-                self.models.remove(&name);
+                self.moments.remove(&number);
                 // Some wait until others have gone, too.
                 if n[2].is_multiple_of(2) {
                     pair.reclaim(n[3]);
@@ -72,16 +99,15 @@ impl Taken {
                 self.note("deleted");
             }
             6 => {
-                let Some(name) = self.some_name(n[1]) else { return };
+                let Some((number, name)) = self.some(n[1], false) else { return };
                 let new = format!("r{}", self.next);
                 self.next += 1;
                 let header = self.header();
-                let (old_name, new_name) = (name.clone().into(), new.clone().into());
+                let (old_name, new_name) = (name.into(), new.clone().into());
                 let request =
                     RenameSnapshotRequest { header, name: old_name, new_name, ..RenameSnapshotRequest::default() };
                 pair.driver.mutate::<Empty>(Opcode::RenameSnapshot, &request).unwrap();
-                let model = self.models.remove(&name).unwrap();
-                self.models.insert(new, model);
+                self.moments.get_mut(&number).expect("it was found").name = new;
                 self.note("renamed");
             }
             _ => {
@@ -92,43 +118,52 @@ impl Taken {
     }
 
     /// Everything that can be read at every snapshot.
-    fn compare(&mut self, namespace: &Namespace) {
+    fn compare(&mut self, namespace: &Namespace, now: &Model) {
         let reader = Driver::on(restore(&namespace.snapshot().pages(1 << 20).collect::<Vec<_>>()));
         let list: ListSnapshotsResponse =
             reader.read(Opcode::ListSnapshots, &ListSnapshotsRequest { header: reader.header(0) }).unwrap();
-        let listed: BTreeSet<Vec<u8>> = list.snapshots.iter().filter(|s| !s.deleting).map(|s| s.name.clone()).collect();
-        assert_eq!(listed, self.models.keys().map(|name| name.clone().into_bytes()).collect());
+        let live = list.snapshots.iter().filter(|one| !one.deleting);
+        let listed: Vec<_> = live.map(|one| (one.number, one.directory, one.name.clone())).collect();
+        let known = self.moments.iter().map(|(number, of)| (*number, of.directory, of.name.clone().into_bytes()));
+        assert_eq!(listed, known.collect::<Vec<_>>());
         let listing = reader.lookup(ROOT, ".snapshots").unwrap();
         assert!(!reader.names(ROOT).contains(&".snapshots".into()), "no listing shows it");
-        assert_eq!(reader.names(listing.inode), self.models.keys().cloned().collect::<Vec<_>>());
-        for (name, model) in &self.models {
+        assert_eq!(reader.names(listing.inode), self.shown(ROOT));
+        for Moment { name, model, .. } in self.moments.values().filter(|moment| moment.directory == 0) {
             let root = reader.lookup(listing.inode, name).unwrap().inode;
             assert_eq!(reader.resolve(ROOT, &format!(".snapshots/{name}")).unwrap().attributes.unwrap().inode, root);
-            compare_at(&reader, model, root - ROOT, &mut self.seen);
+            compare_at(&reader, model, model.nodes.keys().copied(), root - ROOT, &mut self.seen);
         }
+        if self.of_directories {
+            self.compare_directories(&reader, now);
+        }
+    }
+
+    /// Names that a directory shows, in order: not those of a time when it was not there.
+    fn shown(&self, directory: u64) -> Vec<String> {
+        let was_there = |model: &Model| model.nodes.contains_key(&directory) && model.links(directory) > 0;
+        let is_shown = |of: &&Moment| of.directory == directory || of.directory == 0 && was_there(&of.model);
+        let shown = self.moments.values().filter(is_shown);
+        shown.map(|moment| moment.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// What changed since each snapshot is told, with all directories above it.
     fn compare_changed(&mut self, pair: &Pair) {
         let reader = &pair.driver;
-        let list: ListSnapshotsResponse =
-            reader.read(Opcode::ListSnapshots, &ListSnapshotsRequest { header: reader.header(0) }).unwrap();
-        let live: Vec<_> = list.snapshots.iter().filter(|one| !one.deleting).collect();
-        for (at, older) in live.iter().enumerate() {
-            let models = &self.models;
-            let of = |name: &[u8]| &models[std::str::from_utf8(name).unwrap()];
-            let later = live[at + 1..].iter().map(|newer| (newer.number, of(&newer.name)));
+        for (number, older) in &self.moments {
+            let later = self.moments.range(number + 1..).map(|(newer, of)| (*newer, &of.model, of.directory));
             let mut told_any = 0;
-            for (newer, now) in later.chain([(0, &pair.model)]) {
-                let told = changed(reader, older.number, newer);
-                check_changed(of(&older.name), now, &told);
+            for (newer, now, top) in later.chain([(0, &pair.model, 0)]) {
+                let told = changed(reader, *number, newer);
+                check_changed(&older.model, now, top, &told);
                 told_any += told.0.len() as u64;
             }
             *self.seen.entry("changes told").or_default() += told_any;
         }
     }
 
-    /// What neither files nor snapshots name is freed, and nothing else.
+    /// What neither files nor snapshots name is freed, and nothing else. What was cloned may count as older than it is, and be kept
+    /// until older snapshots go.
     fn compare_frees(&self, pair: &Pair) {
         let mut free = pair.done_frees.clone();
         for record in pair.driver.namespace.pending_frees(0, usize::MAX) {
@@ -136,8 +171,11 @@ impl Taken {
             free.extend(blocks.map(|block| (record.pg, record.index, block)));
         }
         let mut expected = pair.model.free.clone();
-        for node in self.models.values().flat_map(|model| model.nodes.values()) {
+        for node in self.moments.values().flat_map(|moment| moment.model.nodes.values()) {
             node.blocks().iter().for_each(|block| _ = expected.remove(block));
+        }
+        if self.cloned > 0 && !self.moments.is_empty() {
+            return assert!(free.is_subset(&expected), "blocks that files or snapshots name: {free:?}, {expected:?}");
         }
         assert_eq!(free, expected, "blocks that neither files nor snapshots name");
     }
@@ -158,7 +196,8 @@ fn changed(reader: &Driver, older: u64, newer: u64) -> (BTreeSet<u64>, BTreeSet<
     }
 }
 
-fn check_changed(then: &Model, now: &Model, (directories, others): &(BTreeSet<u64>, BTreeSet<u64>)) {
+/// `top`: the directory of the later snapshot, above which there is nothing.
+fn check_changed(then: &Model, now: &Model, top: u64, (directories, others): &(BTreeSet<u64>, BTreeSet<u64>)) {
     for (inode, was) in &then.nodes {
         let Some(is) = now.nodes.get(inode).filter(|_| now.links(*inode) > 0 && then.links(*inode) > 0) else {
             continue;
@@ -171,24 +210,30 @@ fn check_changed(then: &Model, now: &Model, (directories, others): &(BTreeSet<u6
             assert!(others.contains(inode), "{inode} changed, and it is not told");
         }
     }
-    for inode in directories.iter().filter(|inode| **inode != ROOT) {
+    for inode in directories.iter().filter(|inode| ![ROOT, top].contains(inode)) {
         let above = now
             .nodes
             .iter()
             .find(|(_, node)| node.is_directory() && node.entries().into_iter().any(|(_, entry)| entry == *inode));
-        let (above, _) = above.expect("a directory that is told has a name");
+        let Some((above, _)) = above else { panic!("{inode} is told, and has no name: {:?}", now.nodes.get(inode)) };
         assert!(directories.contains(above), "{inode} is told, and {above}, in which it lies, is not");
     }
 }
 
-fn compare_at(reader: &Driver, model: &Model, outward: u64, seen: &mut BTreeMap<&'static str, u64>) {
-    for (inode, node) in &model.nodes {
+fn compare_at(
+    reader: &Driver,
+    model: &Model,
+    inodes: impl Iterator<Item = u64>,
+    outward: u64,
+    seen: &mut BTreeMap<&'static str, u64>,
+) {
+    for (inode, node) in inodes.map(|inode| (inode, &model.nodes[&inode])) {
         let at = inode | outward;
-        if model.links(*inode) == 0 {
+        if model.links(inode) == 0 {
             assert_eq!(reader.getattr(at), Err(ErrorCode::Stale), "{inode} had no name when the snapshot was taken");
             continue;
         }
-        let then = model.attributes(*inode);
+        let then = model.attributes(inode);
         let found = attributes(&reader.getattr(at).unwrap());
         assert_eq!(found, cairn_model::Attributes { inode: at, ..then }, "attributes of {inode} at a snapshot");
         assert_eq!(attributes(&reader.getattr_many(&[at]).unwrap()[0]), found);
@@ -210,7 +255,7 @@ fn compare_at(reader: &Driver, model: &Model, outward: u64, seen: &mut BTreeMap<
             let pieces = crate::translate::joined(&reader.extents(at).unwrap());
             assert_eq!(pieces, crate::translate::extents(&node.pieces()), "contents of {inode} at a snapshot");
             *seen.entry("files read").or_default() += 1;
-            let is_changed = attributes(&reader.getattr(*inode).unwrap_or_default()) != then;
+            let is_changed = attributes(&reader.getattr(inode).unwrap_or_default()) != then;
             *seen.entry("files read that have changed").or_default() += u64::from(is_changed);
         } else if node.is_symlink() {
             assert!(reader.readlink(at).is_ok());
@@ -218,45 +263,41 @@ fn compare_at(reader: &Driver, model: &Model, outward: u64, seen: &mut BTreeMap<
     }
 }
 
-fn run_all(steps: &[Step]) -> BTreeMap<&'static str, u64> {
+fn run_all(steps: &[Step], mut taken: Taken) -> BTreeMap<&'static str, u64> {
     let mut pair = Pair::new();
-    pair.driver.set_feature_level(10);
+    pair.driver.set_feature_level(if taken.of_directories { 18 } else { 10 });
     pair.driver.now += MINUTE;
-    let mut taken = Taken::default();
     for (i, step) in steps.iter().enumerate() {
         match step.who >> 3 {
             0..=3 => taken.step(&mut pair, step),
+            4..=7 if taken.of_directories => taken.step(&mut pair, step),
             _ => pair.step(step),
         }
         pair.driver.check();
         if i % 8 == 0 {
-            taken.compare(&pair.driver.namespace);
+            taken.compare(&pair.driver.namespace, &pair.model);
             taken.compare_changed(&pair);
         }
     }
     pair.reclaim(3);
-    taken.compare(&pair.driver.namespace);
+    taken.compare(&pair.driver.namespace, &pair.model);
     taken.compare_frees(&pair);
 
     let (pages, applied) = &pair.checkpoint;
     let mut later = restore(pages);
     replay(&mut later, &pair.driver.log[*applied..], "a checkpoint and the log since");
-    taken.compare(&later);
+    taken.compare(&later, &pair.model);
     let mut other = Namespace::new(&open_config());
     replay(&mut other, &pair.driver.log, "the whole log");
     let bytes = |n: &Namespace| n.snapshot().pages(9000).collect::<Vec<_>>();
     assert_eq!(bytes(&other), bytes(&pair.driver.namespace), "two members write the same checkpoint");
 
-    let names: Vec<String> = taken.models.keys().cloned().collect();
-    for name in names {
-        let request = DeleteSnapshotRequest {
-            header: taken.header(),
-            name: name.clone().into(),
-            ..DeleteSnapshotRequest::default()
-        };
+    let numbers: Vec<u64> = taken.moments.keys().copied().collect();
+    for number in numbers {
+        let request = DeleteSnapshotRequest { header: taken.header(), number, ..DeleteSnapshotRequest::default() };
         pair.driver.mutate::<Empty>(Opcode::DeleteSnapshot, &request).unwrap();
-        taken.models.remove(&name);
-        pair.reclaim(name.len() as u32);
+        taken.moments.remove(&number);
+        pair.reclaim(2 + number as u32 % 2);
         taken.compare_frees(&pair);
         pair.driver.check();
     }
@@ -266,15 +307,13 @@ fn run_all(steps: &[Step]) -> BTreeMap<&'static str, u64> {
     taken.seen
 }
 
-/// A snapshot shows what came later, or lost what was there; its blocks are freed while it names them, or never.
-#[test]
-fn snapshots_and_model_agree() {
+/// `wanted`: what has to happen more than so often.
+fn run_cases(cases: u32, one: impl Fn(&[Step]) -> BTreeMap<&'static str, u64>, wanted: &[&str], least: u64) {
     let seen = std::cell::RefCell::new(BTreeMap::<_, u64>::new());
-    let config =
-        ProptestConfig { cases: cases() / 2, max_shrink_iters: 2000, failure_persistence: None, ..Default::default() };
+    let config = ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..Default::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let result = TestRunner::new_with_rng(config, rng).run(&steps(160), |steps| {
-        for (what, count) in run_all(&steps) {
+        for (what, count) in one(&steps) {
             *seen.borrow_mut().entry(what).or_default() += count;
         }
         Ok(())
@@ -283,9 +322,15 @@ fn snapshots_and_model_agree() {
         panic!("{error}");
     }
     let seen = seen.into_inner();
-    for what in
-        ["taken", "deleted", "renamed", "restarted", "files read", "files read that have changed", "changes told"]
-    {
-        assert!(seen.get(what).is_some_and(|count| *count > 20), "too little happened: {seen:?}");
+    for what in wanted {
+        assert!(seen.get(what).is_some_and(|count| *count > least), "too little happened ({what}): {seen:?}");
     }
+}
+
+/// A snapshot shows what came later, or lost what was there; its blocks are freed while it names them, or never.
+#[test]
+fn snapshots_and_model_agree() {
+    let wanted =
+        ["taken", "deleted", "renamed", "restarted", "files read", "files read that have changed", "changes told"];
+    run_cases(cases() / 2, |steps| run_all(steps, Taken::default()), &wanted, 20);
 }
