@@ -199,6 +199,16 @@ impl Chaos {
         Some(Planned { place, kind, after, until, spots })
     }
 
+    /// A fault of one of three heads, for what their partitions do together; `None` if one is faulty already.
+    pub fn plan_for_head(&mut self, step: usize) -> Option<Planned> {
+        if self.cluster.only_head || self.head_is_faulty() {
+            return None;
+        }
+        let (place, kind) = (*self.rng.pick(&self.cluster.head_places()), self.pick_for_head());
+        let after = Duration::from_millis(self.rng.range(0..80));
+        Some(Planned { place, kind, after, until: step + 1 + self.rng.index(5), spots: Vec::new() })
+    }
+
     /// Nobody does anything without it, so most of its faults are short.
     fn pick_for_only_head(&self, step: usize, until: usize) -> (Kind, usize) {
         match self.rng.index(4) {

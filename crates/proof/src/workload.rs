@@ -102,7 +102,7 @@ impl Workload {
         let files = (0..FILES).map(|i| TestFile::new(path(i), layouts[0])).collect();
         let rng = SimRng::derived(seed, "workload");
         let records = Records::new(seed, &directories[0]);
-        let moments = Moments::new(seed, shape.several);
+        let moments = Moments::new(seed, shape.several, layouts[0]);
         let counts = BTreeMap::new();
         let mut workload = Self {
             cluster,
@@ -172,7 +172,7 @@ impl Workload {
         }
         if self.moments.is_due() {
             tracing::info!(step, "a step of snapshots");
-            return self.moment(planned);
+            return self.moment(step, planned);
         }
         let i = self.rng.index(self.files.len());
         let kind = self.rng.index(100);

@@ -266,7 +266,7 @@ impl Workload {
     }
 }
 
-async fn read_all(volume: &Volume, path: &[u8]) -> Result<Vec<u8>, ClientError> {
+pub(super) async fn read_all(volume: &Volume, path: &[u8]) -> Result<Vec<u8>, ClientError> {
     let mut reader = volume.read(path, 0, u64::MAX).await?;
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await? {

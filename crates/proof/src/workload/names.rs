@@ -14,6 +14,8 @@ use crate::cluster::Cluster;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Partitions of a volume that has several.
 pub(super) const PARTITIONS: u32 = 3;
+/// Has directories in all of them.
+pub(super) const ABOVE: &str = "/all";
 
 /// Has the volume get more partitions, and makes a directory in each; the first one has its names in shards.
 pub(super) fn spread(cluster: &Cluster, volume: &Volume) -> Result<Vec<String>, String> {
@@ -29,9 +31,10 @@ pub(super) fn spread(cluster: &Cluster, volume: &Volume) -> Result<Vec<String>, 
             !made.is_empty()
         })
         .map_err(|why| format!("{why}: {last}"))?;
+    until_done(cluster, ABOVE, || volume.mkdir(ABOVE.as_bytes(), 0o755, 0), ErrorCode::Exists)?;
     let mut directories = Vec::new();
     for (number, partition) in [1].into_iter().chain(made).enumerate() {
-        let path = format!("/in{number}");
+        let path = format!("{ABOVE}/in{number}");
         until_done(cluster, &path, || volume.mkdir_in(path.as_bytes(), 0o755, 0, partition), ErrorCode::Exists)?;
         directories.push(path);
     }

@@ -40,7 +40,12 @@ fn path(directories: &[String], number: usize) -> Vec<u8> {
 }
 
 /// Writes a file anew; its inode.
-async fn write_one(volume: Volume, path: Vec<u8>, layout: Layout, bytes: Vec<u8>) -> Result<u64, ClientError> {
+pub(super) async fn write_one(
+    volume: Volume,
+    path: Vec<u8>,
+    layout: Layout,
+    bytes: Vec<u8>,
+) -> Result<u64, ClientError> {
     let options = WriteOptions { mode: 0o644, mtime_ns: 1, layout, exclusive: false, owner: None };
     let mut writer = volume.write(&path, options).await?;
     let mut buffer = FileWriter::buffer();
