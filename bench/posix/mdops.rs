@@ -1,6 +1,6 @@
 //! Operations on names and small files by several processes, as `mdtest` does them: one directory a process, each phase
-//! started together, rates over the slowest process. DIR may be several directories separated by commas (several mounts):
-//! each gets PROCESSES of its own, all of them start together. Compiled by run.sh with `rustc -O`; no crates.
+//! started together, rates over the slowest process. DIR may be several directories separated by commas (several
+//! mounts): each gets PROCESSES of its own, all of them start together. Compiled by run.sh with `rustc -O`; no crates.
 //!
 //!     mdops DIR PROCESSES FILES [SIZE…]
 //!

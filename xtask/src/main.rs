@@ -1,4 +1,5 @@
-//! The project's own checks, its test runner, and the proof that tests find bugs: `cargo xtask check`, `test`, `mutants`.
+//! The project's own checks, its test runner, and the proof that tests find bugs: `cargo xtask check`, `test`,
+//! `mutants`.
 //!
 //! Owns the rules that no compiler knows: which crate may use which, what the pure layers may touch, how long a
 //! function may be, which licences come in. It builds nothing that ships; no other crate depends on it.

@@ -1,9 +1,9 @@
-//! Classic bugs, put back on purpose: each file in `mutants/` is one small change of the product and names the tests that must
-//! fail with it. What survives is a hole in the tests.
+//! Classic bugs, put back on purpose: each file in `mutants/` is one small change of the product and names the tests
+//! that must fail with it. What survives is a hole in the tests.
 //!
-//! Invariants: the project's own files are not touched (changes are made in a copy below the target directory); a mutant counts
-//! as caught only if it compiles, and one of the tests that it names ran and failed, or one that was expected to hang did.
-//! `cargo xtask check mutants` proves that every change still fits the source.
+//! Invariants: the project's own files are not touched (changes are made in a copy below the target directory); a
+//! mutant counts as caught only if it compiles, and one of the tests that it names ran and failed, or one that was
+//! expected to hang did. `cargo xtask check mutants` proves that every change still fits the source.
 mod copy;
 mod seeds;
 
@@ -144,8 +144,8 @@ pub fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Makes those that are named, or all, and runs their tests, or with `--seeds` seeds of the whole cluster. `Ok(false)`: one
-/// survived.
+/// Makes those that are named, or all, and runs their tests, or with `--seeds` seeds of the whole cluster. `Ok(false)`:
+/// one survived.
 pub fn run(args: &[&str]) -> Result<bool> {
     let by_seeds = args.contains(&"--seeds");
     let names: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--seeds").collect();
@@ -213,7 +213,8 @@ fn try_to_catch(mutant: &Mutant, tree: &Path, build: &Path) -> Result<Outcome> {
     Ok(judge(mutant, ended, &output))
 }
 
-/// Runs it and kills it, cargo's children included, when it takes too long. Whether it ended by itself, and what it said.
+/// Runs it and kills it, cargo's children included, when it takes too long. Whether it ended by itself, and what it
+/// said.
 fn run_for(mut command: Command, patience: Duration) -> Result<(bool, String)> {
     use std::io::Read;
     use std::os::unix::process::CommandExt;

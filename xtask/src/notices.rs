@@ -1,5 +1,5 @@
-//! `cargo xtask notices FILE`: the licences of everything that the binary is linked with, for packages: who, under which licence, and the
-//! texts that the authors ship.
+//! `cargo xtask notices FILE`: the licences of everything that the binary is linked with, for packages: who, under
+//! which licence, and the texts that the authors ship.
 
 use crate::cargo::{DependencyKind, Package, Workspace};
 use anyhow::{Context, Result};

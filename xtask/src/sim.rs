@@ -1,5 +1,5 @@
-//! `cargo xtask sim`: builds the program that runs seeds of the whole cluster (crate `proof`), or with `--replicas` of one group's members (crate
-//! `replica-sim`), and hands everything on to it.
+//! `cargo xtask sim`: builds the program that runs seeds of the whole cluster (crate `proof`), or with `--replicas` of
+//! one group's members (crate `replica-sim`), and hands everything on to it.
 
 use crate::cargo::cargo;
 use anyhow::{Context, Result};

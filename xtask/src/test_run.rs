@@ -1,8 +1,8 @@
 //! Runs every test of the project and adds the results up: the last line is `N passed, N failed`.
 //!
 //! Tests are the test programs of the whole workspace, some of them side by side ([`programs`]), the examples in
-//! documentation where there are any, and then every `scripts/*-test.sh`, one test each, for what has to start from a shell.
-//! A run in which something ended without a result is a failed run, and so is an empty one.
+//! documentation where there are any, and then every `scripts/*-test.sh`, one test each, for what has to start from a
+//! shell. A run in which something ended without a result is a failed run, and so is an empty one.
 
 mod programs;
 
@@ -58,7 +58,8 @@ pub fn run(args: &[&str]) -> Result<bool> {
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 
-/// Whether documentation has code that `cargo test --doc` would run: without any, looking at every crate takes a minute.
+/// Whether documentation has code that `cargo test --doc` would run: without any, looking at every crate takes a
+/// minute.
 fn has_examples(root: &Path) -> Result<bool> {
     Ok(files::walk(root)?.iter().any(|file| file.is("rs") && text_has_examples(&file.text)))
 }
@@ -107,7 +108,8 @@ fn run_script(script: &Path, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, both of its streams in one; `line` sees each line as it comes. All of the output, and whether it ended with success.
+/// Runs a command, both of its streams in one; `line` sees each line as it comes. All of the output, and whether it
+/// ended with success.
 fn output_of(mut command: Command, mut line: impl FnMut(&str)) -> Result<(Vec<u8>, bool)> {
     let (reader, writer) = std::io::pipe().context("making a pipe")?;
     command.stdout(writer.try_clone().context("sharing the pipe")?).stderr(writer);
@@ -141,7 +143,8 @@ impl Tally {
         }
     }
 
-    /// Adds what a program said. One that says no result, or ends with an error although all it said is good, has failed.
+    /// Adds what a program said. One that says no result, or ends with an error although all it said is good, has
+    /// failed.
     fn program(&mut self, name: &str, output: &[u8], success: bool) {
         let (mut results, before) = (0, self.failed);
         for line in String::from_utf8_lossy(output).lines() {

@@ -1,5 +1,5 @@
-//! `cairn bench append`: records of one size that many writers append to one file at the same time. Afterwards the file is read, and
-//! each record has to be there once.
+//! `cairn bench append`: records of one size that many writers append to one file at the same time. Afterwards the file
+//! is read, and each record has to be there once.
 use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};

@@ -33,7 +33,8 @@ pub struct IoArgs {
     /// Also read after dropping the page cache (needs root)
     #[arg(long)]
     pub cold: bool,
-    /// Instead: overwrite random 4 KiB blocks of a file of --size, each durable when it is answered, in place and to new space
+    /// Instead: overwrite random 4 KiB blocks of a file of --size, each durable when it is answered, in place and to
+    /// new space
     #[arg(long)]
     pub overwrite: bool,
     /// With --overwrite: numbers of blocks that are under way at the same time

@@ -1,8 +1,8 @@
-//! `cairn bench`: load generators that print operations or bytes a second, latency percentiles and CPU seconds of client
-//! and servers, as text or JSON.
+//! `cairn bench`: load generators that print operations or bytes a second, latency percentiles and CPU seconds of
+//! client and servers, as text or JSON.
 //!
-//! They go through `client` and `rpc` as every front does, but for `erasure`, which needs no cluster. Not here: comparisons with other systems (`scripts/bench.sh`
-//! and docs/performance.md).
+//! They go through `client` and `rpc` as every front does, but for `erasure`, which needs no cluster. Not here:
+//! comparisons with other systems (`scripts/bench.sh` and docs/performance.md).
 pub mod append;
 pub mod cpu;
 pub mod erasure;

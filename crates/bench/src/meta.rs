@@ -1,8 +1,9 @@
 //! `cairn bench meta`: namespace operations over bare connections, each with a session of its own.
 //!
 //! Every client makes files with 16-byte names in a directory of its own, looks each up, lists the directory, renames
-//! and unlinks them. The directories are in all partitions of the volume in turn. Mutations are durable before they are answered. Not here: retries; a leader that changes during the
-//! run shows up as errors; the directories themselves ([`targets`]).
+//! and unlinks them. The directories are in all partitions of the volume in turn. Mutations are durable before they are
+//! answered. Not here: retries; a leader that changes during the run shows up as errors; the directories themselves
+//! ([`targets`]).
 mod driver;
 mod ops;
 mod targets;
@@ -48,8 +49,8 @@ pub struct MetaArgs {
     /// Move files to a directory of another partition, and have directories made in another one
     #[arg(long)]
     pub across: bool,
-    /// All clients work in this directory, and in each of its shards if it has some; what is in it then stays, but for what unlink
-    /// removes
+    /// All clients work in this directory, and in each of its shards if it has some; what is in it then stays, but for
+    /// what unlink removes
     #[arg(long, value_name = "PATH", conflicts_with = "across")]
     pub directory: Option<String>,
     /// Leave the files there at the end

@@ -1,5 +1,5 @@
-//! `cairn bench io --overwrite`: random 4 KiB blocks of a file, each durable on all members when it is answered: in place,
-//! and to new space with a publish each, which is what an fsync after each write costs without it.
+//! `cairn bench io --overwrite`: random 4 KiB blocks of a file, each durable on all members when it is answered: in
+//! place, and to new space with a publish each, which is what an fsync after each write costs without it.
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::{Context, ensure};

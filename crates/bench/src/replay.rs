@@ -1,9 +1,9 @@
-//! `cairn bench replay`: the load that request logs of servers tell of, made again: as many operations of each kind, of the same
-//! sizes, at the same moments (or faster, or as fast as they go).
+//! `cairn bench replay`: the load that request logs of servers tell of, made again: as many operations of each kind, of
+//! the same sizes, at the same moments (or faster, or as fast as they go).
 //!
-//! What clients asked is replayed, not what servers asked each other for them. It is the load that is made again, not the
-//! contents: reads go to random places of files that were prepared, writes to files of their own, names are made up. Requests
-//! that belong to other operations (publishing, leases, sessions) come with those.
+//! What clients asked is replayed, not what servers asked each other for them. It is the load that is made again, not
+//! the contents: reads go to random places of files that were prepared, writes to files of their own, names are made
+//! up. Requests that belong to other operations (publishing, leases, sessions) come with those.
 mod plan;
 mod worker;
 

@@ -1,8 +1,9 @@
-//! `cairn bench snapshot`: what snapshots cost those who work: how long writers wait while one is taken, what changes after it take, creates
-//! while snapshots are deleted, lookups with many of them, reads in the oldest, and whether the space comes back.
+//! `cairn bench snapshot`: what snapshots cost those who work: how long writers wait while one is taken, what changes
+//! after it take, creates while snapshots are deleted, lookups with many of them, reads in the oldest, and whether the
+//! space comes back.
 //!
-//! The load is made by one process, over its connections. What is compared is measured in the same run, in the same tree. Not here: snapshots of
-//! files that are overwritten in place, where taking one waits for the lease.
+//! The load is made by one process, over its connections. What is compared is measured in the same run, in the same
+//! tree. Not here: snapshots of files that are overwritten in place, where taking one waits for the lease.
 mod load;
 mod tree;
 

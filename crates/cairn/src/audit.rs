@@ -1,8 +1,8 @@
 //! [`AuditLog`]: who came in, who was refused, who changed the cluster: a file of its own, a JSON object a line.
 //!
-//! Invariants: nobody who is served waits for it; what is told again and again is counted, not written each time; the files together take a
-//! bounded part of the disk; a line that was written is synced before the next ones are awaited; no key, secret or content is in it.
-//! Not here: what is told (`rpc`), the log of all requests (`node/request_log.rs`).
+//! Invariants: nobody who is served waits for it; what is told again and again is counted, not written each time; the
+//! files together take a bounded part of the disk; a line that was written is synced before the next ones are awaited;
+//! no key, secret or content is in it. Not here: what is told (`rpc`), the log of all requests (`node/request_log.rs`).
 use anyhow::Context;
 use cairn_rpc::{AuditSink, PeerInfo, Refusal};
 use cairn_security::moment;

@@ -1,5 +1,5 @@
-//! [`Descriptors`]: how a process deals out the file descriptors that it may have. Disks come first: what strangers open
-//! never takes those that a disk or a log needs.
+//! [`Descriptors`]: how a process deals out the file descriptors that it may have. Disks come first: what strangers
+//! open never takes those that a disk or a log needs.
 //!
 //! Invariant: the parts together are at most the limit.
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,7 +1,9 @@
-//! `cairn doctor`: looks at this machine as a node of the cluster, or as one that is to become one, and changes nothing.
+//! `cairn doctor`: looks at this machine as a node of the cluster, or as one that is to become one, and changes
+//! nothing.
 //!
-//! Each finding says what was seen, why that matters and what to do. Exit code: 0 nothing is wrong, 10 there are warnings, 1 something
-//! keeps a node from working or endangers data. Not here: what is wrong with the cluster (`cairn admin status`).
+//! Each finding says what was seen, why that matters and what to do. Exit code: 0 nothing is wrong, 10 there are
+//! warnings, 1 something keeps a node from working or endangers data. Not here: what is wrong with the cluster
+//! (`cairn admin status`).
 mod cluster;
 mod labels;
 mod machine;

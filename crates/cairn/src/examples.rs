@@ -1,6 +1,7 @@
 //! Examples at the end of each help page and manual page: one table, put into the command line before it is parsed.
 //!
-//! Each example parses, and each command has one: tests hold both. Commands whose own help has examples already are not in the table.
+//! Each example parses, and each command has one: tests hold both. Commands whose own help has examples already are not
+//! in the table.
 use clap::Command;
 
 /// The words of a command, and lines as a person types them. What stands behind `#` is said to the reader.

@@ -1,4 +1,5 @@
-//! What to type instead: a line behind the usage error, for a command that is elsewhere, or an example of the one that was meant.
+//! What to type instead: a line behind the usage error, for a command that is elsewhere, or an example of the one that
+//! was meant.
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;

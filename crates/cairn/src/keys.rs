@@ -41,10 +41,12 @@ enum KeyCommand {
         /// Put the keys into this directory instead, each named as its configuration and ending in .key
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Name of the server, of one configuration; without it the name of its file. Each server has its own, by which its key is revoked
+        /// Name of the server, of one configuration; without it the name of its file. Each server has its own, by which
+        /// its key is revoked
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Id of the node, of one configuration, as cairn admin node ls shows it: the key then speaks for no other. Managers have theirs
+        /// Id of the node, of one configuration, as cairn admin node ls shows it: the key then speaks for no other.
+        /// Managers have theirs
         #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(i64::from(MANAGER_ID_MAX) + 1..))]
         node: Option<u32>,
         /// Replace keys that are there, of the same servers
@@ -102,7 +104,8 @@ struct ClientArgs {
 
 #[derive(Args, Debug)]
 struct RightsArgs {
-    /// A volume that the key opens, for reading alone (:ro) or for reading and writing (:rw, also without); may be repeated
+    /// A volume that the key opens, for reading alone (:ro) or for reading and writing (:rw, also without); may be
+    /// repeated
     #[arg(
         long = "volume",
         value_name = "VOLUME[:ro|:rw]",
@@ -113,7 +116,8 @@ struct RightsArgs {
     /// Every volume that there is or will be, for reading alone (ro) or for reading and writing (rw)
     #[arg(long, value_name = "ro|rw", num_args = 0..=1, default_missing_value = "rw", require_equals = true)]
     all_volumes: Option<String>,
-    /// Whom servers make nobody (65534): root, all, or none, with which root on the holder's machine is root in the files
+    /// Whom servers make nobody (65534): root, all, or none, with which root on the holder's machine is root in the
+    /// files
     #[arg(long, value_name = "root|all|none", default_value = "root", value_parser = ["root", "all", "none"], conflicts_with = "uids")]
     squash: String,
     /// Only this user may ask with the key; may be repeated

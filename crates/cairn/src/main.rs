@@ -98,7 +98,8 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(exit as u8)
 }
 
-/// Help and versions go to standard output, mistakes with the next step to standard error, as JSON if that was asked for.
+/// Help and versions go to standard output, mistakes with the next step to standard error, as JSON if that was asked
+/// for.
 fn refuse(error: &clap::Error, args: &[std::ffi::OsString]) -> ! {
     let hint = hints::hint(error, &command_line(), args);
     if error.use_stderr() && args.iter().any(|arg| arg == "--json") {

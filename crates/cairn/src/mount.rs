@@ -15,7 +15,8 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Exit {
     told(global, front(global).and_then(|front| cairn_fuse::run_mount(args, &front)))
 }
 
-/// Whether the managers are those that are taken when none are named: what is mounted names its own, and mounts that are there know theirs.
+/// Whether the managers are those that are taken when none are named: what is mounted names its own, and mounts that
+/// are there know theirs.
 fn asks_default_address(args: &MountArgs) -> bool {
     let [what, _] = &args.operands[..] else { return false };
     let names_none =

@@ -1,7 +1,8 @@
 //! One node: its directory, its RPC port and the roles behind it, started in the order that they need each other.
 //!
 //! Order: directory and lock, port (roles not yet served answer "starting"), data role (its disks are part of the
-//! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's id.
+//! registration), Raft host and manager for members of the manager's group, registration, then what needs the node's
+//! id.
 use crate::private;
 use crate::router::Router;
 use crate::security::{Security, SecuritySpec};
@@ -368,7 +369,8 @@ fn start_data(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<DataServer> {
             }
         }
     }
-    // Its other roles are not to be lost with a disk. A node that has none would run for nothing, and nobody might notice.
+    // Its other roles are not to be lost with a disk. A node that has none would run for nothing, and nobody might
+    // notice.
     let has_others = spec.manager.is_some() || spec.meta;
     anyhow::ensure!(
         has_others || !disks.is_empty(),
@@ -449,7 +451,8 @@ fn bind(
     Ok(Server::bind(address, config, ground.identity.clone(), router)?)
 }
 
-/// Where changes of the cluster come in. A node without it serves all the same; of many nodes in a process the first one is enough.
+/// Where changes of the cluster come in. A node without it serves all the same; of many nodes in a process the first
+/// one is enough.
 fn admin_socket(spec: &NodeSpec, ground: &Ground, router: &Router) -> Option<AdminSocket> {
     if spec.compact && spec.manager.is_none() {
         return None;

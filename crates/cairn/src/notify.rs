@@ -1,7 +1,7 @@
 //! What a server tells the service manager that started it: that it serves, that it ends, that it is alive.
 //!
-//! The protocol is `sd_notify(3)` of systemd: datagrams of lines `KEY=VALUE` to the socket that `NOTIFY_SOCKET` names. Without that variable,
-//! and where the socket is gone, nothing happens: a server never depends on who watches it.
+//! The protocol is `sd_notify(3)` of systemd: datagrams of lines `KEY=VALUE` to the socket that `NOTIFY_SOCKET` names.
+//! Without that variable, and where the socket is gone, nothing happens: a server never depends on who watches it.
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -43,8 +43,8 @@ impl Notify {
     pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=ends\n");
     }
-    /// Says twice in each interval that the process is alive, if the service manager waits for that. It is said by the runtime
-    /// that answers `/healthz`: where that no longer runs, nothing is said.
+    /// Says twice in each interval that the process is alive, if the service manager waits for that. It is said by the
+    /// runtime that answers `/healthz`: where that no longer runs, nothing is said.
     pub fn watchdog(&self, runtime: &tokio::runtime::Handle) -> Watchdog {
         let Some(interval) = self.watchdog.filter(|_| self.socket.is_some()) else { return Watchdog(None) };
         let notify = self.clone();

@@ -1,9 +1,9 @@
-//! Directories of nodes and disks are for the server's user alone: other users of the machine would read everybody's files from
-//! chunks, journals and logs, whatever the modes of those files in Cairn.
+//! Directories of nodes and disks are for the server's user alone: other users of the machine would read everybody's
+//! files from chunks, journals and logs, whatever the modes of those files in Cairn.
 //!
-//! What a server makes is 0600 and 0700. What an earlier build made is mended at the start: the directory itself, which hides all
-//! that is below it, and what lies right in it. Only directories with Cairn's label are touched: they are Cairn's as a whole.
-//! Not here: files of users under a mount; a worker of a mount changes no modes.
+//! What a server makes is 0600 and 0700. What an earlier build made is mended at the start: the directory itself, which
+//! hides all that is below it, and what lies right in it. Only directories with Cairn's label are touched: they are
+//! Cairn's as a whole. Not here: files of users under a mount; a worker of a mount changes no modes.
 use cairn_store::label::LABEL_FILE;
 use rustix::fs::Mode;
 use std::fs::{self, Permissions};
@@ -83,8 +83,8 @@ mod tests {
         fs::metadata(path).expect("there").permissions().mode() & 0o7777
     }
 
-    /// Somebody's pictures would lose their modes because a configuration named their directory; or what an earlier build made stay
-    /// open to all.
+    /// Somebody's pictures would lose their modes because a configuration named their directory; or what an earlier
+    /// build made stay open to all.
     #[test]
     fn only_what_is_cairns_is_mended() {
         let top = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! The page of the command line, docs/reference/cli.md, held against the program: it names every command and option, and no others.
+//! The page of the command line, docs/reference/cli.md, held against the program: it names every command and option,
+//! and no others.
 use clap::{Arg, Command};
 use std::collections::BTreeSet;
 

@@ -19,7 +19,8 @@ use std::sync::{Arc, OnceLock};
 /// A role's share of the operations.
 type Slot = OnceLock<Arc<dyn Service>>;
 
-/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta, 6 work of data nodes with files, 7 manager.
+/// Routes by the high byte of the operation: 1 raft, 2 manager, 3 data, 4 and 5 meta, 6 work of data nodes with files,
+/// 7 manager.
 #[derive(Default)]
 pub struct Router {
     pub raft: Slot,
@@ -48,7 +49,8 @@ impl Router {
         })
     }
 
-    /// Why a change of the cluster is not taken here from this peer, if it is not. A server passes on what came in on its socket.
+    /// Why a change of the cluster is not taken here from this peer, if it is not. A server passes on what came in on
+    /// its socket.
     fn admin_refusal(&self, opcode: u16, peer: PeerKind, holder: Option<&Holder>) -> Option<WireError> {
         let change = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())?;
         let is_admin = holder.is_some_and(|holder| holder.caller == Caller::Admin);
@@ -134,7 +136,8 @@ impl Service for Router {
 mod tests {
     use super::*;
 
-    /// Any user of any machine that reaches a server could delete volumes; or servers, and what they pass on, be refused.
+    /// Any user of any machine that reaches a server could delete volumes; or servers, and what they pass on, be
+    /// refused.
     #[test]
     fn changes_of_the_cluster_are_taken_over_tcp_from_servers_alone() {
         let closed = Router::default();

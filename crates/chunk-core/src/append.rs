@@ -1,8 +1,9 @@
 //! Whether a chunk takes an append: in order, aligned, recognised when it is repeated.
 //!
 //! Invariants: bytes are only added at the end; the only block that is ever replaced is a partial last one, whole; an
-//! append that was taken is taken again without doing anything; one whose sender says what it follows is taken behind nothing else, so
-//! that members of a chunk whose ends are the same have the same bytes. Not here: epochs and sessions ([`crate::fence`]).
+//! append that was taken is taken again without doing anything; one whose sender says what it follows is taken behind
+//! nothing else, so that members of a chunk whose ends are the same have the same bytes. Not here: epochs and sessions
+//! ([`crate::fence`]).
 
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};
 
@@ -45,9 +46,9 @@ pub enum AppendRefusal {
     },
 }
 
-/// Judges an append of `bytes` bytes with `crcs` checksums at `offset` of a chunk of `length` bytes. `follows`: where the append before it
-/// ended. Whoever replaces last blocks has to say it: one that did not arrive may have ended where the next one begins, and would leave
-/// an old last block in the middle of the chunk.
+/// Judges an append of `bytes` bytes with `crcs` checksums at `offset` of a chunk of `length` bytes. `follows`: where
+/// the append before it ended. Whoever replaces last blocks has to say it: one that did not arrive may have ended where
+/// the next one begins, and would leave an old last block in the middle of the chunk.
 pub fn judge_append(
     length: u64,
     sealed: bool,
@@ -62,7 +63,8 @@ pub fn judge_append(
         return Err(AppendRefusal::Malformed);
     }
     if follows.is_some_and(|follows| follows != length) {
-        // Also what is here already: whoever says what it follows repeats nothing, and the last block may have other bytes.
+        // Also what is here already: whoever says what it follows repeats nothing, and the last block may have other
+        // bytes.
         return Err(if sealed { AppendRefusal::Sealed { length } } else { AppendRefusal::NotAtEnd { offset, length } });
     }
     if end <= length {
@@ -113,7 +115,8 @@ mod tests {
         assert_eq!(judge_append(0, false, (0, None), 4097, 1), Err(AppendRefusal::Malformed));
     }
 
-    /// A member that lacks an append which replaced the last block would take the next one, and have other bytes than the rest.
+    /// A member that lacks an append which replaced the last block would take the next one, and have other bytes than
+    /// the rest.
     #[test]
     fn what_follows_something_is_taken_behind_nothing_else() {
         let at = |length, offset, follows| judge_append(length, false, (offset, Some(follows)), 200, 1);

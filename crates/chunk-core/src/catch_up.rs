@@ -59,9 +59,9 @@ pub fn is_surplus(index: u32, creation_epoch: Epoch, high_water: u32, epoch: Epo
     index < high_water && creation_epoch < epoch
 }
 
-/// Blocks to fetch: those whose CRC differs or that are not here, except what the primary has punched, and what was punched here:
-/// metadata freed it everywhere, also where that was forgotten. `here` are this member's table, its length and what it has punched;
-/// a partial last block counts as missing if the primary has more of it.
+/// Blocks to fetch: those whose CRC differs or that are not here, except what the primary has punched, and what was
+/// punched here: metadata freed it everywhere, also where that was forgotten. `here` are this member's table, its
+/// length and what it has punched; a partial last block counts as missing if the primary has more of it.
 pub fn missing_blocks(
     primary_crcs: &[u32],
     primary_length: u64,

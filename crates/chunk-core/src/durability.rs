@@ -1,7 +1,7 @@
 //! How much of a chunk is durable: bulk bytes become so by a sync of the file, small ones by the journal.
 //!
-//! Invariant: [`Durability::promise`] never names a byte that is neither under a successful sync nor in a journal record
-//! that goes before the promise. Not here: who syncs when.
+//! Invariant: [`Durability::promise`] never names a byte that is neither under a successful sync nor in a journal
+//! record that goes before the promise. Not here: who syncs when.
 
 /// Bulk bytes of a chunk on their way to stable storage. Offsets are in the chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

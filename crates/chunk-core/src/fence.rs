@@ -165,8 +165,8 @@ pub fn check_epoch(pg: &PgStateRecord, asked: Epoch) -> Result<(), Fence> {
     }
 }
 
-/// Whether somebody may have served before `now`, who does not in it, and not know that: it goes on to answer readers for as long as
-/// the manager's word is good. `before`: what the disk of these states knew, if it has known all since.
+/// Whether somebody may have served before `now`, who does not in it, and not know that: it goes on to answer readers
+/// for as long as the manager's word is good. `before`: what the disk of these states knew, if it has known all since.
 pub fn may_lack_a_member(before: Option<&PgStateRecord>, now: &PgStateRecord) -> bool {
     // Of a group that begins nobody left.
     let Some(before) = before else { return now.epoch != now.creation_epoch };
@@ -195,10 +195,10 @@ pub fn check_read(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
     }
 }
 
-/// Checks that `disk` may answer a read of somebody who finds too little elsewhere, and knows in which epoch the chunk was
-/// made: of a shard every member may, whatever it missed (one stays offline while its group lacks others to catch up from).
-/// What lies at a place of a shard is never replaced by anything else, so what it has there is right or missing; of a
-/// replicated chunk it may be what it was before an overwrite.
+/// Checks that `disk` may answer a read of somebody who finds too little elsewhere, and knows in which epoch the chunk
+/// was made: of a shard every member may, whatever it missed (one stays offline while its group lacks others to catch
+/// up from). What lies at a place of a shard is never replaced by anything else, so what it has there is right or
+/// missing; of a replicated chunk it may be what it was before an overwrite.
 pub fn check_last_resort(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
     if pg.scheme.is_replicated() { check_read(pg, disk) } else { state_of(pg, disk).map(|_| ()) }
 }
@@ -303,7 +303,8 @@ mod tests {
         assert_eq!(check_writable(&PgStateRecord { comparing: false, ..pg }), Ok(()));
     }
 
-    /// Shards that are whole would be out of reach while their group waits, or a copy be read as it was before an overwrite.
+    /// Shards that are whole would be out of reach while their group waits, or a copy be read as it was before an
+    /// overwrite.
     #[test]
     fn every_member_answers_for_shards_as_the_last_resort() {
         let copies = pg(&[Offline, Serving, Syncing, Waiting]);

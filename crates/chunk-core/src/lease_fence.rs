@@ -1,10 +1,11 @@
 //! Keeps out overwrites under a file's lease that came to an end, once its primary has seen a newer one of that file.
 //!
 //! A client whose session ended sends nothing any more, but what it sent may still be on its way. Numbers of a file's
-//! leases ascend, so a request under a lower one than was seen is late. What is known outlives epochs of the group, as long
-//! as the process lives: a client that was stopped repeats its requests under a new epoch. Invariant: a request is never taken after one of the same file with a
-//! higher number. Bound: [`FILES_MAX`] files exactly; those that were seen first fall into [`BUCKETS`] common ones, where
-//! the highest number counts for all (some then write to new space that need not).
+//! leases ascend, so a request under a lower one than was seen is late. What is known outlives epochs of the group, as
+//! long as the process lives: a client that was stopped repeats its requests under a new epoch. Invariant: a request is
+//! never taken after one of the same file with a higher number. Bound: [`FILES_MAX`] files exactly; those that were
+//! seen first fall into [`BUCKETS`] common ones, where the highest number counts for all (some then write to new space
+//! that need not).
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,9 @@
 //! ([`append`]), who may ask whom under which epoch ([`fence`]), which index comes next ([`indices`]), how much of a
 //! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
 //! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
-//! members compare of their lists ([`list_digest`]), what is different in erasure groups ([`striped`], [`shard_catch_up`],
-//! [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`], [`lease_fence`]).
+//! members compare of their lists ([`list_digest`]), what is different in erasure groups ([`striped`],
+//! [`shard_catch_up`], [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`],
+//! [`lease_fence`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;

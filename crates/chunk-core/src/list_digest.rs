@@ -1,9 +1,9 @@
-//! [`ListDigest`]: what a member lists of a range of a group's chunks, as one number, so that members can see whether they
-//! list the same without sending their lists.
+//! [`ListDigest`]: what a member lists of a range of a group's chunks, as one number, so that members can see whether
+//! they list the same without sending their lists.
 //!
-//! Only sealed chunks count: open ones differ from moment to moment. In an erasure group the shards of a chunk differ in contents and
-//! may in length, so only their indices count. Invariant: members with equal lists have equal digests, whatever
-//! machine they run on; that lists with equal digests are equal is as likely as 64 bits make it.
+//! Only sealed chunks count: open ones differ from moment to moment. In an erasure group the shards of a chunk differ
+//! in contents and may in length, so only their indices count. Invariant: members with equal lists have equal digests,
+//! whatever machine they run on; that lists with equal digests are equal is as likely as 64 bits make it.
 
 /// Chunks of which one digest tells: those whose indices differ only in the lowest bits.
 pub const DIGEST_CHUNKS: u32 = 1024;

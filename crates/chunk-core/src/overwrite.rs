@@ -149,8 +149,8 @@ impl Follow {
         self.last = number;
     }
 
-    /// The chunk was made equal to a table of the primary as of `number`, taken in `epoch`. Returns whether it is in step
-    /// with the primary from now on; if not, a newer table is needed.
+    /// The chunk was made equal to a table of the primary as of `number`, taken in `epoch`. Returns whether it is in
+    /// step with the primary from now on; if not, a newer table is needed.
     pub fn copied(&mut self, number: OverwriteNumber, epoch: Epoch) -> bool {
         if number < self.need {
             return false;

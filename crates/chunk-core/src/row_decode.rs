@@ -1,9 +1,9 @@
 //! Blocks of one shard made from the same blocks of k others, and the proof that they are right.
 //!
-//! Invariants: nothing leaves here that does not match a checksum that was computed when the row was written. A data block
-//! is held against the row CRCs of a parity shard among the sources. For a parity block the data blocks that are not
-//! among the sources are decoded as well and held against them, so that every data block of the row is proven. Sources
-//! that disagree about a checksum are an error. Not here: who is asked, and what to do when the proof fails.
+//! Invariants: nothing leaves here that does not match a checksum that was computed when the row was written. A data
+//! block is held against the row CRCs of a parity shard among the sources. For a parity block the data blocks that are
+//! not among the sources are decoded as well and held against them, so that every data block of the row is proven.
+//! Sources that disagree about a checksum are an error. Not here: who is asked, and what to do when the proof fails.
 
 use cairn_erasure::{Codec, ErasureError, ShardSet};
 use cairn_types::{BLOCK_SIZE, crc32c};
@@ -178,8 +178,8 @@ mod tests {
         assert!(made > 300, "{made}");
     }
 
-    /// Bytes that nobody wrote would be taken for good ones: any source that holds other bytes under their own checksums,
-    /// or other checksums of rows, is noticed.
+    /// Bytes that nobody wrote would be taken for good ones: any source that holds other bytes under their own
+    /// checksums, or other checksums of rows, is noticed.
     #[test]
     fn whatever_is_not_the_row_is_noticed() {
         let (k, good) = (3, row(3, 2));

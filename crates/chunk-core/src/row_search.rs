@@ -21,8 +21,8 @@ impl<'a> RowSearch<'a> {
         Self { codec, wanted, right: ShardSet::EMPTY }
     }
 
-    /// Makes one block, or a few of the same fate, of any k of the sources. If no choice of k can be proven, the error is
-    /// that of the first one.
+    /// Makes one block, or a few of the same fate, of any k of the sources. If no choice of k can be proven, the error
+    /// is that of the first one.
     pub fn remake(&mut self, sources: &[ShardBlocks<'_>], out: &mut [u8]) -> Result<Remade, RowTrouble> {
         let k = self.codec.k();
         let right: Vec<_> = sources.iter().filter(|source| self.right.contains(source.shard)).copied().collect();

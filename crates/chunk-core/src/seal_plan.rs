@@ -1,9 +1,9 @@
 //! How the primary ends an open chunk of an earlier epoch: sealed everywhere at the longest verified prefix, which is
 //! first copied to the serving members that have less.
 //!
-//! Invariant: nothing is cut off. A member that is sealed already keeps its length, and one that has not got the chunk at
-//! all does not get it: what a serving member lacks it never acknowledged, so no extent names it, or it was freed there
-//! and must not come back.
+//! Invariant: nothing is cut off. A member that is sealed already keeps its length, and one that has not got the chunk
+//! at all does not get it: what a serving member lacks it never acknowledged, so no extent names it, or it was freed
+//! there and must not come back.
 
 use cairn_types::DiskId;
 

@@ -9,9 +9,10 @@
 //! | else | open | seal |
 //! | else | sealed, or absent | same |
 //!
-//! The k-th longest is what can be rebuilt at all, and all that was published is below it: it was durable on every member
-//! that served then. A member that lacks the chunk counts with length 0: it was deleted there, or it never came, or it is
-//! lost. Invariants: nothing here is ever shortened, nor deleted because others lack it; only whole blocks are rebuilt.
+//! The k-th longest is what can be rebuilt at all, and all that was published is below it: it was durable on every
+//! member that served then. A member that lacks the chunk counts with length 0: it was deleted there, or it never came,
+//! or it is lost. Invariants: nothing here is ever shortened, nor deleted because others lack it; only whole blocks are
+//! rebuilt.
 
 use cairn_types::{BLOCK_SIZE, Epoch, SessionId};
 

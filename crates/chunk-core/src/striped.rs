@@ -7,8 +7,9 @@
 //! | seal | the same | any epoch |
 //! | read | serving members | any epoch |
 //!
-//! Invariants: the member at position i of a group holds shard i for ever; parity comes with the checksums of its rows and
-//! data without any; what was made in an earlier epoch takes nothing more, and no member asks another before it seals it.
+//! Invariants: the member at position i of a group holds shard i for ever; parity comes with the checksums of its rows
+//! and data without any; what was made in an earlier epoch takes nothing more, and no member asks another before it
+//! seals it.
 
 use cairn_format::chunk_header::row_tables;
 use cairn_format::pg_state::PgStateRecord;

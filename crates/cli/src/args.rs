@@ -15,7 +15,8 @@ pub struct GlobalArgs {
     /// Refuse to work if the cluster has another id than this (cairn admin status shows it)
     #[arg(long, global = true, env = "CAIRN_CLUSTER_ID", value_name = "UUID", help_heading = "Global options")]
     pub cluster_id: Option<String>,
-    /// File with the key that is shown to the cluster; without it the one of this user in ~/.config/cairn/HOST:PORT, if it is there
+    /// File with the key that is shown to the cluster; without it the one of this user in ~/.config/cairn/HOST:PORT, if
+    /// it is there
     #[arg(
         long,
         global = true,
@@ -25,7 +26,8 @@ pub struct GlobalArgs {
         help_heading = "Global options"
     )]
     pub key: Option<PathBuf>,
-    /// Changes of the cluster go through this socket of a server of this machine; without it through one that servers name
+    /// Changes of the cluster go through this socket of a server of this machine; without it through one that servers
+    /// name
     #[arg(
         long,
         global = true,

@@ -1,5 +1,6 @@
-//! `PATH@SNAPSHOT`: a path as it was when a snapshot was taken, and the path below `.snapshots` that leads there. One of the volume is read from its
-//! root; one of a directory from that, if the path leads through it now. `/@SNAPSHOT` is the directory itself, wherever it is, or was.
+//! `PATH@SNAPSHOT`: a path as it was when a snapshot was taken, and the path below `.snapshots` that leads there. One
+//! of the volume is read from its root; one of a directory from that, if the path leads through it now. `/@SNAPSHOT` is
+//! the directory itself, wherever it is, or was.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;

@@ -1,8 +1,8 @@
 //! `cairn completion SHELL`: the script that makes a shell complete command lines. The scripts call the program for the
 //! words that fit, so that remote paths, volumes and layouts are completed too; [`complete_if_asked`] answers them.
 //!
-//! What an argument is, is told in one place, [`KINDS`]. Whatever fails completes nothing: a person who presses the tab key
-//! is not to read an error, nor to wait.
+//! What an argument is, is told in one place, [`KINDS`]. Whatever fails completes nothing: a person who presses the tab
+//! key is not to read an error, nor to wait.
 mod remote_words;
 
 use crate::error::{CliError, Result};
@@ -30,8 +30,8 @@ enum Shell {
     Fish,
 }
 
-/// Bash takes words apart at `:` and `=`, which are in remote paths and options: this puts them together before it asks, and
-/// leaves out of the answers what Bash holds for other words.
+/// Bash takes words apart at `:` and `=`, which are in remote paths and options: this puts them together before it
+/// asks, and leaves out of the answers what Bash holds for other words.
 const BASH: &str = r#"_cairn() {
     local line=${COMP_LINE:0:COMP_POINT} words word reply
     read -ra words <<< "$line"
@@ -144,7 +144,8 @@ fn with_values(command: clap::Command, path: &str) -> clap::Command {
         })
 }
 
-/// If a script of [`CompletionArgs`] started this process: prints the words that fit, and says that there is nothing else to do.
+/// If a script of [`CompletionArgs`] started this process: prints the words that fit, and says that there is nothing
+/// else to do.
 pub fn complete_if_asked(cli: fn() -> clap::Command) -> bool {
     let Some(shell) = std::env::var_os(VARIABLE) else { return false };
     let shells = Shells::builtins();

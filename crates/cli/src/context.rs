@@ -87,12 +87,13 @@ impl Context {
         // A command says it once.
         let _ = self.hedge.set(bounds);
     }
-    /// This command talks to managers alone, also to those that wait for nodes. To be said before anything is connected.
+    /// This command talks to managers alone, also to those that wait for nodes. To be said before anything is
+    /// connected.
     pub fn managers_only(&self) {
         self.managers_only.store(true, Ordering::Relaxed);
     }
-    /// This command only looks how the cluster is: if no manager leads, that is what it has to say, and soon. To be said before anything is
-    /// connected.
+    /// This command only looks how the cluster is: if no manager leads, that is what it has to say, and soon. To be
+    /// said before anything is connected.
     pub fn only_looks(&self) {
         self.only_looks.store(true, Ordering::Relaxed);
     }
@@ -240,8 +241,8 @@ impl Context {
     pub fn plain_report(&self) -> Report {
         Report::plain(self.args.json, self.tasks.clone()).noting_quotas(&self.beyond_quota)
     }
-    /// Ends all sessions, so that what they held is released at once. What writers that failed or were given up had written is freed
-    /// before; where that cannot be done soon, it is said.
+    /// Ends all sessions, so that what they held is released at once. What writers that failed or were given up had
+    /// written is freed before; where that cannot be done soon, it is said.
     pub async fn close(&self) {
         let volumes = std::mem::take(&mut *self.volumes.lock().await);
         let is_freeing = volumes.values().any(Volume::is_freeing);

@@ -1,5 +1,6 @@
-//! How a command ends: by itself or by a signal. Whoever is impatient is heard at every moment, also while sessions are closed
-//! and what was written for nothing is freed: the first signal limits what is waited for, the next one ends the waiting.
+//! How a command ends: by itself or by a signal. Whoever is impatient is heard at every moment, also while sessions are
+//! closed and what was written for nothing is freed: the first signal limits what is waited for, the next one ends the
+//! waiting.
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
@@ -34,8 +35,8 @@ impl EndSignals {
     }
 }
 
-/// Carries `work` out and closes behind it; what came of it. None: a signal ended it, and it was given up, which the next
-/// signal ends.
+/// Carries `work` out and closes behind it; what came of it. None: a signal ended it, and it was given up, which the
+/// next signal ends.
 pub async fn carry_out<T>(
     work: impl Future<Output = T>,
     close: impl AsyncFnOnce(),

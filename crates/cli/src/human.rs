@@ -60,7 +60,8 @@ fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     (civil(days) == (year, month, day)).then_some(days)
 }
 
-/// Nanoseconds since 1970 of `@SECONDS[.FRACTION]`, `YYYY-MM-DD` or `YYYY-MM-DDTHH:MM[:SS]` (UTC, an end `Z` may stand).
+/// Nanoseconds since 1970 of `@SECONDS[.FRACTION]`, `YYYY-MM-DD` or `YYYY-MM-DDTHH:MM[:SS]` (UTC, an end `Z` may
+/// stand).
 pub fn parse_time(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no time: write @SECONDS since 1970, YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC)");
     if let Some(seconds) = text.strip_prefix('@') {

@@ -1,7 +1,8 @@
 //! `cairn fs`, `cairn admin`, `cairn inspect`, shell completions and manual pages: what a person or a script types.
 //!
-//! Everything goes through `cairn_client`. Owns: the command line, what is printed (text and JSON), exit codes. Not here:
-//! rules of the file system (`meta-core`), retries and fail-over (`client`), servers (`cairn dev`, `cairn server`).
+//! Everything goes through `cairn_client`. Owns: the command line, what is printed (text and JSON), exit codes. Not
+//! here: rules of the file system (`meta-core`), retries and fail-over (`client`), servers (`cairn dev`,
+//! `cairn server`).
 pub mod admin;
 mod args;
 mod at_snapshot;

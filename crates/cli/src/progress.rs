@@ -40,7 +40,8 @@ impl Progress {
         }
         Self { bar, files: AtomicU64::new(0), walk: None, seen: AtomicU64::new(0), printed: AtomicU64::new(0) }
     }
-    /// Of a command that goes through a tree and may find nothing to print for long. Nothing is drawn in the first moment.
+    /// Of a command that goes through a tree and may find nothing to print for long. Nothing is drawn in the first
+    /// moment.
     pub fn of_walk(shown: bool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {

@@ -1,9 +1,9 @@
-//! What is there of files and placement groups: copies and shards present and missing, losses that they survive, and how
-//! many members one failure domain has.
+//! What is there of files and placement groups: copies and shards present and missing, losses that they survive, and
+//! how many members one failure domain has.
 //!
-//! A member counts as present while it serves and answers, lists the chunk, and has no bad block where the file has bytes: what waits or catches
-//! up answers no reads. Not here: any request; the callers bring the cluster map, the extents, and what the members said
-//! (`members`).
+//! A member counts as present while it serves and answers, lists the chunk, and has no bad block where the file has
+//! bytes: what waits or catches up answers no reads. Not here: any request; the callers bring the cluster map, the
+//! extents, and what the members said (`members`).
 pub mod members;
 
 use crate::context::Context;

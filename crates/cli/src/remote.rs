@@ -30,7 +30,8 @@ pub async fn find(context: &Context, at: RemotePath, follow: bool) -> Result<Fou
     Ok(Found { at, volume, attributes })
 }
 
-/// What an operand of the command line means: the path itself if it exists, else all that match it as a pattern, sorted.
+/// What an operand of the command line means: the path itself if it exists, else all that match it as a pattern,
+/// sorted.
 pub async fn expand(context: &Context, text: &OsStr, follow: bool) -> Result<Vec<Found>> {
     let at = context.remote(text)?;
     match find(context, at.clone(), follow).await {
@@ -179,8 +180,8 @@ pub enum TargetKind {
     Other,
 }
 
-/// The rule of `cp` and `mv`: into a directory that exists; else one source becomes the target. A target that is written
-/// with a slash at its end, and one for several sources, has to be a directory that exists.
+/// The rule of `cp` and `mv`: into a directory that exists; else one source becomes the target. A target that is
+/// written with a slash at its end, and one for several sources, has to be a directory that exists.
 pub fn place<P>(target: P, shown: &str, kind: TargetKind, slash: bool, sources: usize) -> Result<Target<P>> {
     match kind {
         TargetKind::Directory => Ok(Target::Into(target)),

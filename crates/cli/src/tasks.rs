@@ -1,4 +1,5 @@
-//! [`Tasks`]: what a command has under way beside itself, so that all of it can be ended at once. A writer that is ended frees what it wrote.
+//! [`Tasks`]: what a command has under way beside itself, so that all of it can be ended at once. A writer that is
+//! ended frees what it wrote.
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::task::JoinSet;

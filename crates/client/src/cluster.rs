@@ -490,8 +490,8 @@ impl Members for Managers<'_> {
     }
 }
 
-/// A server's no, where an earlier try of the same call may have been carried out: then this is perhaps what it answers to a
-/// second one ("not found" to a removal, "exists" to a creation).
+/// A server's no, where an earlier try of the same call may have been carried out: then this is perhaps what it answers
+/// to a second one ("not found" to a removal, "exists" to a creation).
 fn refused(mut error: WireError, tried: bool) -> WireError {
     if tried && matches!(error.code, ErrorCode::NotFound | ErrorCode::Exists | ErrorCode::Conflict) {
         error

@@ -1,7 +1,7 @@
 //! Moving bytes of files out of chunks that are mostly dead.
 //!
-//! Invariant: places are taken for hints: only what the file names in those chunks now is moved. What cannot be moved at this
-//! moment stays; whoever asked comes again. Not here: which chunks, and how bytes are moved (`moving`).
+//! Invariant: places are taken for hints: only what the file names in those chunks now is moved. What cannot be moved
+//! at this moment stays; whoever asked comes again. Not here: which chunks, and how bytes are moved (`moving`).
 use crate::convert::is_race;
 use crate::error::Result;
 use crate::meta::volume::Volume;
@@ -18,8 +18,8 @@ const KIND: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
 impl Volume {
-    /// Moves what a file has in these chunks (group, index) elsewhere. `offsets`, ascending: where such extents began. The
-    /// number of bytes that were moved; `None` if the file is gone, in the way of others, or was changed meanwhile.
+    /// Moves what a file has in these chunks (group, index) elsewhere. `offsets`, ascending: where such extents began.
+    /// The number of bytes that were moved; `None` if the file is gone, in the way of others, or was changed meanwhile.
     pub async fn move_out(&self, inode: u64, offsets: &[u64], packs: &BTreeSet<(u32, u32)>) -> Result<Option<u64>> {
         let found = match self.getattr(inode).await {
             Ok(found) => found,

@@ -32,7 +32,8 @@ pub struct ConnectOptions {
     /// Longest time that the first contact takes while nobody at all answers. A server that answers, if only that it is
     /// starting or that an election is running, is contact: then it is [`Self::patience`].
     pub connect_patience: Duration,
-    /// Longest time that the first contact takes while managers answer, and that none of them leads; at most [`Self::patience`].
+    /// Longest time that the first contact takes while managers answer, and that none of them leads; at most
+    /// [`Self::patience`].
     pub leader_patience: Duration,
     /// Bulk connections to each data node.
     pub bulk_connections: usize,
@@ -42,8 +43,8 @@ pub struct ConnectOptions {
     pub stale: Option<StaleReads>,
     /// Managers alone will be talked to: also those that wait for nodes after their state was restored.
     pub managers_only: bool,
-    /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of its
-    /// own. None: the connections are at home in the runtime that connects.
+    /// Runtimes of one thread each, whose threads say so by [`belong_to`](crate::belong_to); each gets connections of
+    /// its own. None: the connections are at home in the runtime that connects.
     pub runtimes: Vec<tokio::runtime::Handle>,
     /// How changes of the cluster go out; `None`: as all other requests.
     pub admin: Option<AdminVia>,
@@ -232,7 +233,8 @@ mod tests {
         }
     }
 
-    /// Whoever looks for what is wrong would be told after half a minute; or a program would give up during an election.
+    /// Whoever looks for what is wrong would be told after half a minute; or a program would give up during an
+    /// election.
     #[tokio::test(start_paused = true)]
     async fn who_only_looks_hears_soon_that_no_manager_leads() {
         let (soon, patience) = (Duration::from_secs(5), Duration::from_secs(30));

@@ -1,9 +1,9 @@
 //! Conversion of a file to another layout: its bytes are read, written anew by the layout, and the extents swapped.
 //!
 //! Invariants: the swap is a compare-and-set on the version that was read, so a conversion never covers a newer write;
-//! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and a writer's windows, and the new
-//! extents of one file. A file that keeps changing is tried [`TRIES`] times and then left as it is. One that has the layout is written
-//! anew only if it takes much more space than it has to (`fat`).
+//! what a reader sees is the same before, between and after; times that are set meanwhile stay. Memory: a reader's and
+//! a writer's windows, and the new extents of one file. A file that keeps changing is tried [`TRIES`] times and then
+//! left as it is. One that has the layout is written anew only if it takes much more space than it has to (`fat`).
 pub(crate) mod fat;
 
 use crate::append::SEGMENT_MAX;
@@ -71,8 +71,8 @@ impl ConversionControl {
 }
 
 impl Volume {
-    /// Gives a file another layout, its contents included; a directory's layout is that of new entries. A file that has the
-    /// layout and got fat is written anew.
+    /// Gives a file another layout, its contents included; a directory's layout is that of new entries. A file that has
+    /// the layout and got fat is written anew.
     pub async fn convert(
         &self,
         inode: u64,

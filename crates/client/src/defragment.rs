@@ -1,10 +1,10 @@
 //! Defragmentation of a file: where its extents have become too short they are written anew, whole, by its layout.
 //!
-//! A file is worked through from front to back in parts of [`PART`] bytes or a page of extents. What of a part is written
-//! anew is in [`plan`]; that is moved like everything else (`moving`), so a newer write is never covered and attributes
-//! stay. A writer that changes blocks in place is asked to give its lease back before a part is read. A part that keeps
-//! changing is made smaller, and then left to a later pass.
-//! Memory: a page of extents, a reader's and a writer's windows. Not here: which files (`meta`).
+//! A file is worked through from front to back in parts of [`PART`] bytes or a page of extents. What of a part is
+//! written anew is in [`plan`]; that is moved like everything else (`moving`), so a newer write is never covered and
+//! attributes stay. A writer that changes blocks in place is asked to give its lease back before a part is read. A part
+//! that keeps changing is made smaller, and then left to a later pass. Memory: a page of extents, a reader's and a
+//! writer's windows. Not here: which files (`meta`).
 pub(crate) mod plan;
 
 use crate::convert::is_race;
@@ -47,7 +47,8 @@ enum Part {
 }
 
 impl Volume {
-    /// Writes anew what is fragmented in a file from an offset on. After `work` it begins nothing new and says where to go on.
+    /// Writes anew what is fragmented in a file from an offset on. After `work` it begins nothing new and says where to
+    /// go on.
     pub async fn defragment(
         &self,
         inode: u64,
@@ -134,7 +135,8 @@ impl Volume {
         Ok((page.extents.iter().filter(within).map(|e| clipped(e, from, end)).collect(), end))
     }
 
-    /// Has whoever overwrites the file in place give that right back. An error of a race: he did, and changed something.
+    /// Has whoever overwrites the file in place give that right back. An error of a race: he did, and changed
+    /// something.
     pub(crate) async fn call_lease_back(&self, found: &Attributes) -> Result<()> {
         // Moves nothing. It is refused, and repeated, as long as somebody has the lease.
         let request = PublishRequest {
@@ -149,8 +151,8 @@ impl Volume {
     }
 }
 
-/// What keeps this part from being moved now, and others perhaps not: a lease that is not given back in time (nobody else can
-/// say so than a call that was repeated in vain), or bytes that cannot be read.
+/// What keeps this part from being moved now, and others perhaps not: a lease that is not given back in time (nobody
+/// else can say so than a call that was repeated in vain), or bytes that cannot be read.
 pub(crate) fn is_in_the_way(error: &ClientError) -> bool {
     let unread = matches!(error, ClientError::Unreadable { .. } | ClientError::Unavailable { .. });
     error.is_unknown() || unread || matches!(error, ClientError::Unreachable { .. })

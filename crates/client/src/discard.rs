@@ -1,9 +1,9 @@
 //! Giving back what was written and will never be published: the parts of writers that failed or were dropped, and the
 //! places of what was sent again elsewhere because a chunk failed.
 //!
-//! Invariant: only bytes that certainly no file names are discarded. A publish whose outcome is unknown keeps its bytes.
-//! What cannot be discarded (the session ended, no partition answers) is garbage that metadata does not name. Bounds:
-//! [`ABANDONED_MAX`] places wait for the next discard, the oldest are forgotten.
+//! Invariant: only bytes that certainly no file names are discarded. A publish whose outcome is unknown keeps its
+//! bytes. What cannot be discarded (the session ended, no partition answers) is garbage that metadata does not name.
+//! Bounds: [`ABANDONED_MAX`] places wait for the next discard, the oldest are forgotten.
 use crate::error::Result;
 use crate::file_writer::places::Places;
 use crate::meta::volume::Volume;
@@ -109,7 +109,8 @@ impl Volume {
             &runtime,
         );
     }
-    /// Writers failed or were given up, and what they wrote is on its way to be freed: closing the volume waits for that.
+    /// Writers failed or were given up, and what they wrote is on its way to be freed: closing the volume waits for
+    /// that.
     pub fn is_freeing(&self) -> bool {
         self.discards.are_under_way()
     }
@@ -180,7 +181,8 @@ mod tests {
     use cairn_env::buf::SharedBuf;
     use cairn_types::{PgId, Scheme};
 
-    /// What a writer had written when it was interrupted at its end would be gone for the ten minutes of the garbage scan.
+    /// What a writer had written when it was interrupted at its end would be gone for the ten minutes of the garbage
+    /// scan.
     #[tokio::test(start_paused = true)]
     async fn a_writer_that_is_dropped_while_it_waits_gives_back_all_that_it_wrote() {
         const PART: usize = 1 << 20;

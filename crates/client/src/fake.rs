@@ -1,7 +1,7 @@
-//! A cluster in memory for tests: members that keep chunks under the rules of the wire, a manager that marks down what is
-//! reported and does not answer, and a real namespace. Faults are set by the test: a member that answers nothing, one
-//! that is slow, one that answers wrong bytes. Over real sockets, or (`local`) in the same process under a clock that
-//! stands still while nothing happens.
+//! A cluster in memory for tests: members that keep chunks under the rules of the wire, a manager that marks down what
+//! is reported and does not answer, and a real namespace. Faults are set by the test: a member that answers nothing,
+//! one that is slow, one that answers wrong bytes. Over real sockets, or (`local`) in the same process under a clock
+//! that stands still while nothing happens.
 mod across;
 mod data;
 mod front;
@@ -80,7 +80,8 @@ pub struct State {
     pub(crate) saturated: bool,
     /// The partition knows nothing of bytes that are not durable yet.
     pub(crate) of_older_build: bool,
-    /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they answered.
+    /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they
+    /// answered.
     pub(crate) behind: BTreeMap<u32, u64>,
     pub(crate) old_reads: u64,
     /// Members that have not heard of the manager for long.

@@ -1,9 +1,9 @@
 //! A file being written: parts into append streams and striped streams (`body`), then one metadata operation that makes
 //! it visible.
 //!
-//! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to [`INLINE_EXTENTS_MAX`]
-//! extents are created with their contents in one operation; larger ones grow as a file without a name, which is linked
-//! at the end and vanishes with the session if the writer dies.
+//! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to
+//! [`INLINE_EXTENTS_MAX`] extents are created with their contents in one operation; larger ones grow as a file without
+//! a name, which is linked at the end and vanishes with the session if the writer dies.
 pub(crate) mod body;
 pub(crate) mod places;
 
@@ -114,8 +114,8 @@ impl FileWriter {
         self.short = false;
         Ok(())
     }
-    /// Instead of all pushes: the file shares the bytes of another one of the volume and of the same layout, as it is at that
-    /// version. False if that cannot be done; then push them, from the first on.
+    /// Instead of all pushes: the file shares the bytes of another one of the volume and of the same layout, as it is
+    /// at that version. False if that cannot be done; then push them, from the first on.
     pub async fn share(&mut self, source: &Attributes) -> Result<bool> {
         let options = self.options.layout.to_bits();
         if source.size < CLONE_MIN || source.layout != options || self.options.layout.stripe_width().is_some() {
@@ -187,8 +187,8 @@ impl FileWriter {
         self.tidy().await;
         Ok(made)
     }
-    /// The same; a file that has the name already goes to the trash, unless there it is not kept. Whether there was one. The name always leads
-    /// to one of the two; a writer that dies in between leaves the new file in the trash.
+    /// The same; a file that has the name already goes to the trash, unless there it is not kept. Whether there was
+    /// one. The name always leads to one of the two; a writer that dies in between leaves the new file in the trash.
     pub async fn finish_keeping(mut self, trash: Option<&Trash>) -> Result<(Attributes, bool)> {
         self.complete().await?;
         let made = match self.unnamed {

@@ -1,9 +1,9 @@
 //! An open file: reads and writes at any offset, appends, truncation. For fronts that change existing files.
 //!
 //! [`FileHandle`] is one handle on its own; mounts share a [`FileData`] among all handles of a file. Writes gather in
-//! memory, at most [`DIRTY_MAX`] bytes and one write more; `sync` and `close` write them to new space by the file's layout
-//! and publish exactly the bytes written. Others see them after `sync` (close-to-open); between handles that write the
-//! same bytes the last sync wins.
+//! memory, at most [`DIRTY_MAX`] bytes and one write more; `sync` and `close` write them to new space by the file's
+//! layout and publish exactly the bytes written. Others see them after `sync` (close-to-open); between handles that
+//! write the same bytes the last sync wins.
 mod ahead;
 pub mod budget;
 mod dirty;

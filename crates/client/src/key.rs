@@ -1,8 +1,8 @@
 //! [`Key`]: which key this process shows to a cluster.
 //!
-//! Invariants: a key that was named, or that lies where keys are looked for, is used or is an error: nobody who has a key speaks without
-//! it. Nothing that another user could have put there is taken for a key.
-//! Not here: what is in the file (`security`).
+//! Invariants: a key that was named, or that lies where keys are looked for, is used or is an error: nobody who has a
+//! key speaks without it. Nothing that another user could have put there is taken for a key. Not here: what is in the
+//! file (`security`).
 use crate::error::{ClientError, Result};
 use cairn_security::{KeyFile, SecurityError, Tls};
 use std::io;
@@ -70,7 +70,8 @@ fn of_user(managers: &[String]) -> std::result::Result<Option<PathBuf>, Security
                 return Err(SecurityError::Exposed { path, why: why.to_owned() });
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-            // The variables may be of another user, whose keys are none of this one's; who needs one is told by the cluster.
+            // The variables may be of another user, whose keys are none of this one's; who needs one is told by the
+            // cluster.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = path.display();
                 tracing::warn!(%path, "this user may not look for a key there ({error}) and goes on without; name one with --key or $CAIRN_KEY");

@@ -1,7 +1,8 @@
-//! Calls to whoever leads a group, and to its other members while that one is [late], over the connections of the client.
+//! Calls to whoever leads a group, and to its other members while that one is [late], over the connections of the
+//! client.
 //!
-//! Such a repeat goes under the number of the call, so nothing is executed twice. Not here: who is asked first, and what follows from
-//! an answer (`meta/call.rs`, `cluster.rs`).
+//! Such a repeat goes under the number of the call, so nothing is executed twice. Not here: who is asked first, and
+//! what follows from an answer (`meta/call.rs`, `cluster.rs`).
 use crate::net::{Net, NetError};
 use cairn_rpc::late::{self, Failure};
 pub(crate) use cairn_rpc::late::{Members, Questions};

@@ -1,10 +1,11 @@
-//! Moving bytes of a file elsewhere: runs of it are read, written anew by its layout, and the extents swapped. Compaction and
-//! defragmentation do nothing else.
+//! Moving bytes of a file elsewhere: runs of it are read, written anew by its layout, and the extents swapped.
+//! Compaction and defragmentation do nothing else.
 //!
-//! Invariants: a move never covers a newer write. The swap is a compare-and-set on the version that was read; if that is
-//! another one by now, it goes on only if the file still names the same places there, and nobody can have changed blocks of
-//! them in place since ([`is_untouched`]). Whoever answered the reads had all that was acknowledged before ([`ReadEpochs`]). No
-//! attribute changes but the version. What was not published is discarded. Not here: what is moved.
+//! Invariants: a move never covers a newer write. The swap is a compare-and-set on the version that was read; if that
+//! is another one by now, it goes on only if the file still names the same places there, and nobody can have changed
+//! blocks of them in place since ([`is_untouched`]). Whoever answered the reads had all that was acknowledged before
+//! ([`ReadEpochs`]). No attribute changes but the version. What was not published is discarded. Not here: what is
+//! moved.
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
 use crate::error::{ClientError, Result};
@@ -57,9 +58,9 @@ pub(crate) fn clipped(extent: &Extent, from: u64, to: u64) -> Extent {
     Extent { file_offset: start, length: end - start, chunk_offset, ..*extent }
 }
 
-/// Whether the version tells of every change of these bytes since `found`: nobody overwrites blocks in place now or has got the
-/// right to since. Each lease raises the generation and not the version, and nothing raises the version more than the
-/// generation. Rows of shards are never changed in place.
+/// Whether the version tells of every change of these bytes since `found`: nobody overwrites blocks in place now or has
+/// got the right to since. Each lease raises the generation and not the version, and nothing raises the version more
+/// than the generation. Rows of shards are never changed in place.
 fn is_untouched(found: &Attributes, now: &Attributes, runs: &[Run]) -> bool {
     let distance = |a: &Attributes| a.generation.wrapping_sub(a.data_version);
     let is_row = |e: &Extent| matches!(ExtentKind::from_flags(e.flags), Some(ExtentKind::Erasure(_)));
@@ -85,13 +86,14 @@ pub(crate) fn joined(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
 }
 
 impl Volume {
-    /// Moves runs of a file, ascending, as it was `found`, when nobody was overwriting it in place. The bytes that were moved.
+    /// Moves runs of a file, ascending, as it was `found`, when nobody was overwriting it in place. The bytes that were
+    /// moved.
     pub(crate) async fn move_runs(&self, found: &Attributes, layout: Layout, runs: &[Run]) -> Result<u64> {
         self.move_checked(found, layout, runs, false).await
     }
 
-    /// The same; `read_back`: what was written is read from the disks and compared before the file names it, so before what it
-    /// had may be freed.
+    /// The same; `read_back`: what was written is read from the disks and compared before the file names it, so before
+    /// what it had may be freed.
     pub(crate) async fn move_checked(
         &self,
         found: &Attributes,

@@ -1,11 +1,11 @@
-//! Overwrites in place: whole blocks of replicated chunks go in vectors to the primaries of their groups, which answer when
-//! every member has them durably.
+//! Overwrites in place: whole blocks of replicated chunks go in vectors to the primaries of their groups, which answer
+//! when every member has them durably.
 //!
 //! Three outcomes: overwritten, to be written to new space, not known. A request keeps its number however often and in
-//! which epoch it is sent; a block that was sent twice has the same bytes both times. Invariant: one was overwritten only
-//! if every serving member of one epoch answered; nothing is sent under a lease that may be over; blocks that were filled
-//! up with what was read under an epoch go out under that one only. Not here: merging of partial blocks, and taking the
-//! lease under which nobody else writes them; calls whose blocks overlap must follow each other.
+//! which epoch it is sent; a block that was sent twice has the same bytes both times. Invariant: one was overwritten
+//! only if every serving member of one epoch answered; nothing is sent under a lease that may be over; blocks that were
+//! filled up with what was read under an epoch go out under that one only. Not here: merging of partial blocks, and
+//! taking the lease under which nobody else writes them; calls whose blocks overlap must follow each other.
 use crate::append::open::refresh_quietly;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
@@ -141,9 +141,9 @@ enum Attempt {
 }
 
 impl Volume {
-    /// Overwrites whole blocks where they are; what became of each, in the order of `writes`. They are sent together, up to
-    /// 1 MiB a request, to all groups at the same time. An error means that it is not known which of them were done; then
-    /// they can be overwritten again or written to new space.
+    /// Overwrites whole blocks where they are; what became of each, in the order of `writes`. They are sent together,
+    /// up to 1 MiB a request, to all groups at the same time. An error means that it is not known which of them were
+    /// done; then they can be overwritten again or written to new space.
     pub async fn overwrite(&self, writes: &[BlockWrite]) -> Result<Vec<Overwritten>> {
         let session = self.caller.session().await?.id;
         self.overwrite_as(Right { session, lease: None, under: Arc::default() }, writes).await

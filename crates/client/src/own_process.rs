@@ -1,6 +1,7 @@
 //! What servers are told of this process, and whether addresses that it was given can be names at all.
 //!
-//! For fronts that act on behalf of the process they run in. A mount acts for others and asks the kernel who they are (`fuse`).
+//! For fronts that act on behalf of the process they run in. A mount acts for others and asks the kernel who they are
+//! (`fuse`).
 use cairn_wire::common::Credentials;
 
 /// Supplementary groups that requests carry (the bound of the wire's `Credentials`).
@@ -20,8 +21,8 @@ pub fn host_name() -> String {
     name.nodename().to_string_lossy().into_owned()
 }
 
-/// Whether one of the addresses can be resolved. A name that no resolver knows is a wrong name, not a server that is down; the error
-/// is the cause.
+/// Whether one of the addresses can be resolved. A name that no resolver knows is a wrong name, not a server that is
+/// down; the error is the cause.
 pub async fn check_names(addresses: &[String]) -> Result<(), String> {
     let mut last = None;
     for address in addresses {

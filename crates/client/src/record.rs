@@ -1,13 +1,15 @@
-//! Records that many clients append to one file at the same time: each is there whole, once, at a place that nobody chose.
+//! Records that many clients append to one file at the same time: each is there whole, once, at a place that nobody
+//! chose.
 //!
-//! The file has at most one *open append* in a lane: a chunk to whose primary all writers of the lane send framed records. Up to 64 writers share one lane,
-//! many thousands are spread over 16 (`lanes`). What is durable there is published into the
-//! file, in order and by whoever is asked to, in whole blocks, so a published block is never written again. When anything goes wrong with
-//! the chunk, or it is full, whoever notices seals it, publishes it up to its last whole record and closes the append; each writer then
-//! looks into the chunk for its own records, and sends again only what is not there.
+//! The file has at most one *open append* in a lane: a chunk to whose primary all writers of the lane send framed
+//! records. Up to 64 writers share one lane, many thousands are spread over 16 (`lanes`). What is durable there is
+//! published into the file, in order and by whoever is asked to, in whole blocks, so a published block is never written
+//! again. When anything goes wrong with the chunk, or it is full, whoever notices seals it, publishes it up to its last
+//! whole record and closes the append; each writer then looks into the chunk for its own records, and sends again only
+//! what is not there.
 //!
-//! Invariant: a record is sent again only after the append to which it was sent was closed, and is not in what that left.
-//! Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
+//! Invariant: a record is sent again only after the append to which it was sent was closed, and is not in what that
+//! left. Not here: frames (`format`), the chunk's primary (`data`), what the file gets (`meta-core`).
 mod appender;
 mod chunk;
 mod kept;

@@ -1,13 +1,14 @@
-//! Encoding of files with a later scheme (`r3>rs-6-3`): what is kept as copies is read, written anew as rows, read back from the
-//! disks of all members, and only then swapped in.
+//! Encoding of files with a later scheme (`r3>rs-6-3`): what is kept as copies is read, written anew as rows, read back
+//! from the disks of all members, and only then swapped in.
 //!
-//! A file is worked through from front to back in parts of [`PART`] bytes; each is a move like any other (`moving`), so a newer
-//! write is never covered, attributes stay, and whoever comes after a server that died goes on with what is not encoded yet. At the end
-//! the file is looked through once more, and gets its new stage on top of the version in which everything was right.
+//! A file is worked through from front to back in parts of [`PART`] bytes; each is a move like any other (`moving`), so
+//! a newer write is never covered, attributes stay, and whoever comes after a server that died goes on with what is not
+//! encoded yet. At the end the file is looked through once more, and gets its new stage on top of the version in which
+//! everything was right.
 //!
-//! Invariants: no copy is given up before [`read_back`] found all of what replaces it on the disks; a file that would not take a tenth
-//! less stays copies; bytes that clones share with a file are left to them where they are most of it. Memory: a part's extents, the
-//! windows of a reader and a writer. Not here: which files, and when (`meta`, `jobs`).
+//! Invariants: no copy is given up before [`read_back`] found all of what replaces it on the disks; a file that would
+//! not take a tenth less stays copies; bytes that clones share with a file are left to them where they are most of it.
+//! Memory: a part's extents, the windows of a reader and a writer. Not here: which files, and when (`meta`, `jobs`).
 pub(crate) mod read_back;
 
 use crate::append::SEGMENT_MAX;

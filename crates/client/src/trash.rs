@@ -1,9 +1,9 @@
-//! The trash of a volume: what is removed by command goes to `/.trash/UID/TIME/ENTRY/NAME`, from where it can be read and
-//! brought back until TIME, when the metadata removes the bucket with all that is in it.
+//! The trash of a volume: what is removed by command goes to `/.trash/UID/TIME/ENTRY/NAME`, from where it can be read
+//! and brought back until TIME, when the metadata removes the bucket with all that is in it.
 //!
-//! TIME is the second since 1970 in twelve digits, rounded up to [`BUCKET_SECONDS`], so that few buckets hold much. ENTRY
-//! is a directory of its own for each thing that was removed, with its former path in an extended attribute. All of it is
-//! ordinary files and directories of the user; moving something there is a rename.
+//! TIME is the second since 1970 in twelve digits, rounded up to [`BUCKET_SECONDS`], so that few buckets hold much.
+//! ENTRY is a directory of its own for each thing that was removed, with its former path in an extended attribute. All
+//! of it is ordinary files and directories of the user; moving something there is a rename.
 //!
 //! How long something is kept: the attribute [`KEEP_ATTRIBUTE`] of the nearest directory above it, in seconds (0: it is
 //! removed at once), else what the caller says.
@@ -130,8 +130,9 @@ impl Trash {
         Ok(true)
     }
 
-    /// Puts what is at `new` in the place of the file at `path`, which goes to the trash: one step, so that there is always one of the two
-    /// at `path`. `new` is a path that [`place`](Self::place) gave, and is where the old file is afterwards.
+    /// Puts what is at `new` in the place of the file at `path`, which goes to the trash: one step, so that there is
+    /// always one of the two at `path`. `new` is a path that [`place`](Self::place) gave, and is where the old file is
+    /// afterwards.
     pub async fn swap(&self, new: &[u8], path: &[u8]) -> Result<()> {
         match self.volume.rename(new, path, RenameMode::Exchange).await {
             // Somebody removed it meanwhile.

@@ -1,8 +1,8 @@
-//! [`TreeWalk`]: what is below a path, in order, page by page: each directory before what is in it, and again when it is
-//! done.
+//! [`TreeWalk`]: what is below a path, in order, page by page: each directory before what is in it, and again when it
+//! is done.
 //!
-//! Bound: a page of entries for each directory between the start and where the walk is. What is renamed meanwhile may be
-//! seen twice or not at all; a directory that is removed meanwhile is no failure.
+//! Bound: a page of entries for each directory between the start and where the walk is. What is renamed meanwhile may
+//! be seen twice or not at all; a directory that is removed meanwhile is no failure.
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
 use cairn_types::ErrorCode;

@@ -61,7 +61,8 @@ impl RemotePath {
         }
         let cut = text.windows(2).position(|w| w == b":/").ok_or_else(|| UriError::NotRemote(shown()))?;
         if text[cut..].starts_with(b"://") {
-            // A URI of something else, or of a cluster whose scheme was written otherwise: it would be looked for in the default one.
+            // A URI of something else, or of a cluster whose scheme was written otherwise: it would be looked for in
+            // the default one.
             return Err(UriError::NotRemote(shown()));
         }
         Ok(RemotePath { cluster: None, volume: check_volume(&text[..cut])?, path: normalize(&text[cut + 1..])? })

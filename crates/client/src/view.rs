@@ -1,7 +1,7 @@
 //! The client's copy of the cluster map, kept by deltas: nodes, disks, volumes, partitions, placement groups.
 //!
-//! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is made
-//! of `partitions` whenever a map changes what one of those is in charge of.
+//! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is
+//! made of `partitions` whenever a map changes what one of those is in charge of.
 use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgId, Scheme};
 use cairn_wire::data::PgState;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};

@@ -1,12 +1,13 @@
-//! Files that were closed when all members had them in memory: they are made durable some seconds later, or when somebody asks.
+//! Files that were closed when all members had them in memory: they are made durable some seconds later, or when
+//! somebody asks.
 //!
-//! Their bytes are kept by the append streams until they are durable, sent to other chunks when a member fails, as all bytes that are
-//! not durable; here is known which files name them where. When all of a file's are durable, and the file names them where
-//! they are, the partition is told (`NoteDurable`).
+//! Their bytes are kept by the append streams until they are durable, sent to other chunks when a member fails, as all
+//! bytes that are not durable; here is known which files name them where. When all of a file's are durable, and the
+//! file names them where they are, the partition is told (`NoteDurable`).
 //!
-//! Invariants: the partition is told only after a durable answer for everything up to the offset that is named; a file comes to name
-//! another place only where it still names the one that was shown. Bounds: what streams hold (their windows).
-//! Not here: what may be shown (`handle::file_data::show`), files whose client died (the partition's leader).
+//! Invariants: the partition is told only after a durable answer for everything up to the offset that is named; a file
+//! comes to name another place only where it still names the one that was shown. Bounds: what streams hold (their
+//! windows). Not here: what may be shown (`handle::file_data::show`), files whose client died (the partition's leader).
 use crate::append::segment::Placed;
 use crate::encoded::Coming;
 use crate::error::{ClientError, Result};

@@ -1,4 +1,5 @@
-//! Servers that do not answer, told to whoever waits: a call tries for half a minute, and a person should not have to guess what it does.
+//! Servers that do not answer, told to whoever waits: a call tries for half a minute, and a person should not have to
+//! guess what it does.
 //!
 //! Bounds: the first word after [`FIRST`], then one each [`AGAIN`], however many calls wait.
 use cairn_types::Time;

@@ -1,6 +1,6 @@
 //! Overwrites in place beside synced small appends (what new space costs on the data path, without the publish in the
-//! namespace), over loopback TCP in one process; and what one slow or silent member does to them. CPU is that of the whole
-//! process: writers and all members together.
+//! namespace), over loopback TCP in one process; and what one slow or silent member does to them. CPU is that of the
+//! whole process: writers and all members together.
 //!
 //!     cargo run --release -p cairn-data --example overwrite_bench -- [DIR] [seconds]
 

@@ -51,7 +51,8 @@ pub struct DataConfig {
     pub restore_again: Duration,
     /// So long after its start a member that serves looks for chunks that others have and it has not.
     pub look_after: Duration,
-    /// What members list is compared with what the others list once in this time, or in the scrub period if that is shorter.
+    /// What members list is compared with what the others list once in this time, or in the scrub period if that is
+    /// shorter.
     pub compare_every: Duration,
     /// Pause after a bad block could not be healed; it doubles with each failure.
     pub heal_pause: Duration,

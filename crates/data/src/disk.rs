@@ -1,8 +1,8 @@
 //! [`DiskStore`]: the chunks of one disk: chunk files, the journal, states of placement groups.
 //!
-//! Changes of a chunk are accepted at once (in the caller's order), carried out by the disk's threads one after the other
-//! per chunk, and answered through callbacks. Large appends go straight to the chunk file; small ones, replaced tails,
-//! healed blocks, checksums, seals and frees go through the journal.
+//! Changes of a chunk are accepted at once (in the caller's order), carried out by the disk's threads one after the
+//! other per chunk, and answered through callbacks. Large appends go straight to the chunk file; small ones, replaced
+//! tails, healed blocks, checksums, seals and frees go through the journal.
 //!
 //! Invariants owned here:
 //! - what a sync, a seal or a free answered is there after any crash; nothing appears that was not asked for;
@@ -296,8 +296,8 @@ impl DiskStore {
         self.lost.lock().push(id);
     }
 
-    /// A chunk that the start found gone or damaged is back, or nobody needs it any more: the next start does not look for it.
-    /// Blocks.
+    /// A chunk that the start found gone or damaged is back, or nobody needs it any more: the next start does not look
+    /// for it. Blocks.
     pub fn forget_lost(&self, id: ChunkId) {
         let (disk, path) = (&self.context.disk, paths::lost_chunk(id));
         let removed = match disk.exists(&path) {
@@ -374,8 +374,8 @@ impl DiskStore {
         self.submit(id, |_| Ok(Job::Punch { ranges, done }))
     }
 
-    /// Replaces a block by good bytes, through the journal. Of a chunk that was overwritten only by those that its checksum
-    /// says: others were true before the block was overwritten.
+    /// Replaces a block by good bytes, through the journal. Of a chunk that was overwritten only by those that its
+    /// checksum says: others were true before the block was overwritten.
     pub fn heal(&self, id: ChunkId, block: u32, good: GoodBlock, done: Done<()>) -> Result<(), DataError> {
         self.submit_heal(id, block, good, None, done)
     }

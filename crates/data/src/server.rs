@@ -1,8 +1,8 @@
 //! [`DataServer`]: the data service of a node: its disks, its part in placement groups, its talk with other members.
 //!
-//! Requests come on connection threads, which never block: they are judged there, handed to a disk's threads or to other
-//! members, and answered when the last of those is done. Tasks that take long (entering an epoch, sealing, catching up,
-//! healing) run on one runtime of the server's own.
+//! Requests come on connection threads, which never block: they are judged there, handed to a disk's threads or to
+//! other members, and answered when the last of those is done. Tasks that take long (entering an epoch, sealing,
+//! catching up, healing) run on one runtime of the server's own.
 //!
 //! Invariants owned here: every request is held against the epoch that the disk has durably; a chunk takes appends only
 //! in the epoch and from the session that made it; an index is given out once.

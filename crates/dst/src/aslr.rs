@@ -1,5 +1,5 @@
-//! What is set before a run: the same addresses in every run (the program starts itself once more, without chance in its
-//! layout), and one processor, as only one thread runs at a time.
+//! What is set before a run: the same addresses in every run (the program starts itself once more, without chance in
+//! its layout), and one processor, as only one thread runs at a time.
 
 use std::os::unix::process::CommandExt;
 
@@ -16,8 +16,8 @@ pub fn fix_layout() {
     }
 }
 
-/// Starts the program anew with a fixed layout and these arguments. They should be equally long for all runs of a seed, as
-/// they lie in memory before everything else. Comes back only where that fails.
+/// Starts the program anew with a fixed layout and these arguments. They should be equally long for all runs of a seed,
+/// as they lie in memory before everything else. Comes back only where that fails.
 pub fn restart(args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) {
     // SAFETY: it takes and gives numbers; the first one only asks.
     unsafe {
@@ -28,8 +28,8 @@ pub fn restart(args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) {
     let _stayed = std::process::Command::new(program).args(args).exec();
 }
 
-/// Keeps the process on one processor, another one for each lane (as far as there are so many): handing over to a thread
-/// on another one costs far more. What a run does is the same without it.
+/// Keeps the process on one processor, another one for each lane (as far as there are so many): handing over to a
+/// thread on another one costs far more. What a run does is the same without it.
 pub fn stay_on_processor(lane: usize) {
     // SAFETY: zero bytes are an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -49,7 +49,8 @@ impl Chance {
 mod tests {
     use super::*;
 
-    /// A seed would be another run after a change of the generator, or two uses of chance would go along with each other.
+    /// A seed would be another run after a change of the generator, or two uses of chance would go along with each
+    /// other.
     #[test]
     fn streams_are_fixed_and_differ() {
         let mut one = Chance::derived(7, 1);

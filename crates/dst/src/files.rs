@@ -1,7 +1,7 @@
 //! [`Files`]: descriptors of the run: numbers that the kernel reserves for us, and what stands behind them.
 //!
-//! Invariant: [`is_ours`] is right for every number at any moment, without entering the world. An object goes with its last
-//! number. Not here: what objects do.
+//! Invariant: [`is_ours`] is right for every number at any moment, without entering the world. An object goes with its
+//! last number. Not here: what objects do.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! The functions that stand before the C library's own, for the whole program that links this crate.
 //!
-//! Threads that do not belong to a run, and descriptors that the run did not make, go through to the C library. What a run
-//! does not know of a descriptor of its own ends the process: a silent guess would be a wrong proof.
+//! Threads that do not belong to a run, and descriptors that the run did not make, go through to the C library. What a
+//! run does not know of a descriptor of its own ends the process: a silent guess would be a wrong proof.
 
 pub mod futex;
 pub mod io;

@@ -1,7 +1,7 @@
 //! [`Host`]: a machine of the run: a clock that may run fast or slow, and threads that may all stand still.
 //!
-//! A thread belongs to the host of the thread that made it; [`enter`] changes that for a while. Links between hosts are in
-//! [`crate::links`].
+//! A thread belongs to the host of the thread that made it; [`enter`] changes that for a while. Links between hosts are
+//! in [`crate::links`].
 
 use std::time::Duration;
 

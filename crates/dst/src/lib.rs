@@ -1,7 +1,7 @@
 //! A run of a whole program, its threads, its time and its network, that one number decides.
 //!
-//! A program that links this crate has functions of its own in place of those of the C library by which threads wait for
-//! each other, ask for the time and talk over sockets ([`hooks`]). Inside of [`run`] they belong to a scheduler:
+//! A program that links this crate has functions of its own in place of those of the C library by which threads wait
+//! for each other, ask for the time and talk over sockets ([`hooks`]). Inside of [`run`] they belong to a scheduler:
 //!
 //! - **Threads** have what threads of the system have, but exactly one runs at a time ([`seat`]); which one is next is
 //!   chosen by the seed wherever a thread waits, and now and then where it could be interrupted ([`sched`]).

@@ -1,7 +1,7 @@
 //! [`Rule`]s: what the network does to connections between hosts at this moment, and how often it did it.
 //!
-//! A connection leads from the host that opened it to the one that accepted it; a rule names one of them, both or none, and
-//! what becomes of bytes. What is held arrives late, when nothing holds it any more, as after lost packets.
+//! A connection leads from the host that opened it to the one that accepted it; a rule names one of them, both or none,
+//! and what becomes of bytes. What is held arrives late, when nothing holds it any more, as after lost packets.
 //!
 //! Invariant: what a host that is down had sent before arrives, in front of the end of its connections; what it sends
 //! later does not. Not here: which faults there are (crate `proof`), how bytes go without any ([`crate::tcp`]).
@@ -293,7 +293,8 @@ pub fn spare(host: usize) {
     }
 }
 
-/// Nothing that a host sends gets anywhere from now on, its connections end and it gets no new ones; or it has connections again.
+/// Nothing that a host sends gets anywhere from now on, its connections end and it gets no new ones; or it has
+/// connections again.
 pub fn set_down(host: usize, down: bool) {
     if !managed() {
         return;

@@ -1,8 +1,9 @@
-//! [`Memory`]: memory of the threads of a run, for a program that makes it its allocator. They never allocate at the same
-//! time, so there is nothing to lock, and addresses repeat with the run; what was given back is used again at once.
+//! [`Memory`]: memory of the threads of a run, for a program that makes it its allocator. They never allocate at the
+//! same time, so there is nothing to lock, and addresses repeat with the run; what was given back is used again at
+//! once.
 //!
-//! Invariant: a piece that lies in the region belongs to it, whoever gives it back. Only the thread that runs, or one that
-//! is seen off by it, touches the lists. Everybody else, and what is too large, gets the system's memory.
+//! Invariant: a piece that lies in the region belongs to it, whoever gives it back. Only the thread that runs, or one
+//! that is seen off by it, touches the lists. Everybody else, and what is too large, gets the system's memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -115,8 +116,8 @@ fn take(layout: Layout) -> Option<(*mut u8, bool)> {
     unsafe { &mut *HEAP.0.get() }.take(list, bytes)
 }
 
-// SAFETY: a piece is as large and aligned as its layout wants and is in nobody else's hands: the lists of the region have
-// what was given back with the same layout's list, and what is not of the region is the system's.
+// SAFETY: a piece is as large and aligned as its layout wants and is in nobody else's hands: the lists of the region
+// have what was given back with the same layout's list, and what is not of the region is the system's.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match take(layout) {

@@ -1,7 +1,8 @@
-//! Who runs: the turn goes from one thread to the next ([`crate::seat`]), and nowhere else does a thread wait for another.
+//! Who runs: the turn goes from one thread to the next ([`crate::seat`]), and nowhere else does a thread wait for
+//! another.
 //!
-//! Invariant: of all threads of the run exactly one is outside of [`hand_over`] (or its counterpart at a thread's start and
-//! end) at any moment.
+//! Invariant: of all threads of the run exactly one is outside of [`hand_over`] (or its counterpart at a thread's start
+//! and end) at any moment.
 
 use std::cell::Cell;
 

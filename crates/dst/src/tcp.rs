@@ -1,7 +1,7 @@
 //! [`Stream`]: one end of a connection in memory, and the way of bytes from one end to the other.
 //!
-//! What is on its way to an end is kept with that end, so closing one end loses nothing of what it sent. Bytes arrive in
-//! order, late, in pieces. A read gives all that has arrived and fits, and a write takes all that there is room for:
+//! What is on its way to an end is kept with that end, so closing one end loses nothing of what it sent. Bytes arrive
+//! in order, late, in pieces. A read gives all that has arrived and fits, and a write takes all that there is room for:
 //! readers and writers with edges of epoll take less for a sign that no more is there.
 //!
 //! Loss, duplicates and another order of packets are nothing but delay to who uses TCP, so delay is what there is.

@@ -222,8 +222,8 @@ impl World {
         }
     }
 
-    /// The running thread's wait ends at this moment at the latest. Most waits end before: of all that are not over yet, one
-    /// alarm a thread is enough.
+    /// The running thread's wait ends at this moment at the latest. Most waits end before: of all that are not over
+    /// yet, one alarm a thread is enough.
     pub fn wait_until(&mut self, tid: Tid, moment: u64) {
         let thread = self.thread(tid);
         thread.until = Some(moment);

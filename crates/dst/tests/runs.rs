@@ -165,7 +165,8 @@ fn a_held_link_delivers_late_and_one_way_only() {
     passes("a_held_link_delivers_late_and_one_way_only");
 }
 
-/// Bytes of a host that lost its power, or is cut off, would arrive all the same, or what it had said before would be lost.
+/// Bytes of a host that lost its power, or is cut off, would arrive all the same, or what it had said before would be
+/// lost.
 #[test]
 fn a_host_that_is_down_is_heard_no_more() {
     child(|| {

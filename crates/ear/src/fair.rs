@@ -1,7 +1,7 @@
 //! Fair sharing: every transfer goes on all the time, at the max-min fair rate that its disks and ports leave.
 //!
-//! A MB keeps each resource of its path busy for some seconds; a resource has one second a second. Rates grow together until
-//! a resource is used up; who uses it stays at that rate, the others go on growing.
+//! A MB keeps each resource of its path busy for some seconds; a resource has one second a second. Rates grow together
+//! until a resource is used up; who uses it stays at that rate, the others go on growing.
 use crate::links::{Links, Resources, Transfer};
 use crate::setting::{BLOCK_MB, READ_NS, Setting, WRITE_NS};
 use std::collections::BTreeMap;

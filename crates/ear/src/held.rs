@@ -1,16 +1,16 @@
-//! The authors' link model: MB after MB is read from a disk, then sent in quanta of 0.1 MB, each of which takes all ports of its
-//! path one after the other, waits for those that others hold, and holds what it has meanwhile.
+//! The authors' link model: MB after MB is read from a disk, then sent in quanta of 0.1 MB, each of which takes all
+//! ports of its path one after the other, waits for those that others hold, and holds what it has meanwhile.
 //!
-//! Invariants: who waits for a disk or port gets it in the order of coming; ports are taken in one order everywhere (racks out,
-//! racks in, nodes out, nodes in), so nobody waits in a circle.
+//! Invariants: who waits for a disk or port gets it in the order of coming; ports are taken in one order everywhere
+//! (racks out, racks in, nodes out, nodes in), so nobody waits in a circle.
 use crate::links::{Links, Resources, Transfer};
 use crate::setting::{BLOCK_MB, READ_NS, Setting, WRITE_NS};
 use std::collections::VecDeque;
 
 /// Quanta of a MB.
 const QUANTA: u8 = 10;
-/// On links of no more than so many MB a second, writes go from node to node in parcels and not in single MB: a parcel is sent
-/// on when all of it was written.
+/// On links of no more than so many MB a second, writes go from node to node in parcels and not in single MB: a parcel
+/// is sent on when all of it was written.
 const SLOW_MB_S: f64 = 20.0;
 const PARCEL_MB: u32 = 32;
 
@@ -240,7 +240,8 @@ impl Held {
         }
     }
 
-    /// A MB was read: a reader sends it on its way and reads the next, a MB goes on by itself. Whether the job has ended.
+    /// A MB was read: a reader sends it on its way and reads the next, a MB goes on by itself. Whether the job has
+    /// ended.
     fn read(&mut self, id: u32, from: usize, to: usize, done: &mut Vec<usize>) -> bool {
         let again = self.active(&self.jobs[id as usize]).reads_at_hops;
         let job = &mut self.jobs[id as usize];

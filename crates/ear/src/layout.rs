@@ -152,8 +152,8 @@ impl<'a> Layouts<'a> {
         copies
     }
 
-    /// Random copies, of which random ones stay; parities in the encoder's rack while it has fewer than c shards, then in random
-    /// racks with fewer. Survivors that are too many in their racks move.
+    /// Random copies, of which random ones stay; parities in the encoder's rack while it has fewer than c shards, then
+    /// in random racks with fewer. Survivors that are too many in their racks move.
     fn random_stripe(&mut self, rack: usize) -> StripeWork {
         let setting = self.setting.clone();
         let blocks: Vec<Vec<usize>> = (0..setting.k).map(|_| self.random_copies()).collect();

@@ -27,7 +27,8 @@ pub trait Links {
     /// A transfer starts; its id comes back when it has ended.
     fn start(&mut self, now: u64, id: usize, transfer: &Transfer);
 
-    /// Goes on until some transfer has ended, or until `until`, and says when that was; ids of what ended are added to `done`.
+    /// Goes on until some transfer has ended, or until `until`, and says when that was; ids of what ended are added to
+    /// `done`.
     fn run(&mut self, until: u64, done: &mut Vec<usize>) -> u64;
 }
 

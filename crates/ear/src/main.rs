@@ -1,5 +1,5 @@
-//! `cargo run --release -p cairn-ear -- EXPERIMENT [--seeds 30] [--links both] [--out DIR]`: runs experiments, prints their
-//! tables with the published gains beside, and writes CSV and SVG.
+//! `cargo run --release -p cairn-ear -- EXPERIMENT [--seeds 30] [--links both] [--out DIR]`: runs experiments, prints
+//! their tables with the published gains beside, and writes CSV and SVG.
 use anyhow::{Context, Result, bail};
 use cairn_ear::report::{CSV_HEAD, Runs, chart, csv, save, table, verdicts};
 use cairn_ear::setting::LinkModel;

@@ -37,8 +37,8 @@ impl Estimate {
     }
 }
 
-/// What a point of an experiment gave: gains in percent of encoding (time of a process) and of writes, and that of encoding
-/// until the last process has ended.
+/// What a point of an experiment gave: gains in percent of encoding (time of a process) and of writes, and that of
+/// encoding until the last process has ended.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub random: Outcome,
@@ -48,7 +48,8 @@ pub struct Measured {
 }
 
 impl Runs {
-    /// Runs what an experiment needs and was not run yet, on all processors. Results do not depend on how many there are.
+    /// Runs what an experiment needs and was not run yet, on all processors. Results do not depend on how many there
+    /// are.
     pub fn fill(&mut self, experiment: &Experiment, seeds: u64) -> Result<()> {
         let mut missing: BTreeMap<String, &Setting> = BTreeMap::new();
         for setting in experiment.points.iter().flat_map(|point| [&point.random, &point.ear]) {
@@ -112,8 +113,8 @@ fn mean(outcomes: &[Outcome]) -> Outcome {
     }
 }
 
-/// Whether a published row of gains was reproduced: same sign, same monotony, within [`CLOSE`] points. `None` where nothing
-/// was published; the error says what differs.
+/// Whether a published row of gains was reproduced: same sign, same monotony, within [`CLOSE`] points. `None` where
+/// nothing was published; the error says what differs.
 pub fn judge(
     gains: &[Estimate],
     published: &[Option<f64>],

@@ -8,7 +8,8 @@ use cairn_types::time::{Time, WallTime};
 
 /// Where the present comes from. Only drivers ask it; cores get the answer as an argument.
 pub trait Clock: Send + Sync {
-    /// The monotonic clock, for timeouts, leases and latencies. It goes on while the machine sleeps: a lease is over then.
+    /// The monotonic clock, for timeouts, leases and latencies. It goes on while the machine sleeps: a lease is over
+    /// then.
     fn now(&self) -> Time;
     /// The calendar, for file times and logs.
     fn wall(&self) -> WallTime;

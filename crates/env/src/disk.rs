@@ -150,14 +150,14 @@ pub trait File: Send + Sync {
         Err(DiskError::UnexpectedEnd { path: self.path().into(), offset, wanted: buf.len(), got })
     }
 
-    /// Fills `buf` from `offset` with what is in memory already. `None` where any of it is not, or cannot be read without
-    /// waiting: then it is read as usual, which also finds what is wrong.
+    /// Fills `buf` from `offset` with what is in memory already. `None` where any of it is not, or cannot be read
+    /// without waiting: then it is read as usual, which also finds what is wrong.
     fn read_in_memory(&self, _buf: &mut [u8], _offset: u64) -> Option<()> {
         None
     }
 
-    /// Fills `buf` as [`read_at`](Self::read_at) does, and leaves nothing in memory that was not there before. `None` where the
-    /// system cannot: then a direct file does the same, but that it leaves aside what is in memory.
+    /// Fills `buf` as [`read_at`](Self::read_at) does, and leaves nothing in memory that was not there before. `None`
+    /// where the system cannot: then a direct file does the same, but that it leaves aside what is in memory.
     fn read_once_at(&self, _buf: &mut [u8], _offset: u64) -> Result<Option<usize>, DiskError> {
         Ok(None)
     }

@@ -1,10 +1,11 @@
-//! [`Pipe`]: bytes of a file on their way to a socket, held by the kernel and copied by nobody; [`PipePool`] bounds them.
+//! [`Pipe`]: bytes of a file on their way to a socket, held by the kernel and copied by nobody; [`PipePool`] bounds
+//! them.
 //!
 //! Invariants: a pipe says how many bytes it holds before any of them is sent, so what announces their number never
 //! lies, whatever happens to the file meanwhile; a pipe that goes back to its pool is empty.
 //!
-//! What a pipe holds are references to pages of the page cache, not copies: a block that is written again while it is in
-//! a pipe may arrive old, new or mixed. Whoever fills one takes only what does not change, and the receiver checks.
+//! What a pipe holds are references to pages of the page cache, not copies: a block that is written again while it is
+//! in a pipe may arrive old, new or mixed. Whoever fills one takes only what does not change, and the receiver checks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use cairn_types::Scheme;
 /// Bytes of a shard that are verified or differenced at a time, on the stack.
 const SCRATCH: usize = 1024;
 
-/// A code with k data and m parity shards, and the kernel that computes it. Shards are numbered 0..k (data) and k..k + m
-/// (parity). Cheap to make, `Send` and `Sync`; no call of it but [`decode_plan`](Codec::decode_plan) allocates.
+/// A code with k data and m parity shards, and the kernel that computes it. Shards are numbered 0..k (data) and k..k +
+/// m (parity). Cheap to make, `Send` and `Sync`; no call of it but [`decode_plan`](Codec::decode_plan) allocates.
 #[derive(Clone, Debug)]
 pub struct Codec {
     k: usize,
@@ -79,8 +79,8 @@ impl Codec {
         self.encode_one(index, data, parity, false)
     }
 
-    /// Adds a data shard to parity that does not contain it yet. Adding the difference (XOR) of an old and a new content
-    /// replaces the old one, and adding a shard twice takes it out.
+    /// Adds a data shard to parity that does not contain it yet. Adding the difference (XOR) of an old and a new
+    /// content replaces the old one, and adding a shard twice takes it out.
     pub fn encode_add<P: AsMut<[u8]>>(&self, index: usize, data: &[u8], parity: &mut [P]) -> Result<(), ErasureError> {
         self.encode_one(index, data, parity, true)
     }
@@ -160,8 +160,8 @@ impl Codec {
     }
 
     /// How to compute the `wanted` shards (data or parity, in this order, also ones that are present) from k of those
-    /// `present`. Data shards are preferred as sources, then the lowest parities: with the first one, a single lost data
-    /// shard is a plain XOR. Who does not want a shard to be read leaves it out of `present`.
+    /// `present`. Data shards are preferred as sources, then the lowest parities: with the first one, a single lost
+    /// data shard is a plain XOR. Who does not want a shard to be read leaves it out of `present`.
     pub fn decode_plan(&self, present: ShardSet, wanted: &[usize]) -> Result<DecodePlan, ErasureError> {
         let shards = self.shards();
         if let Some(shard) = present.iter().chain(wanted.iter().copied()).find(|shard| *shard >= shards) {

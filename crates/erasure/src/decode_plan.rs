@@ -5,8 +5,8 @@ use crate::kernel::{Factors, Kernel, Product, multiply};
 use crate::matrix::Decoder;
 use crate::shards::{Inputs, Outputs};
 
-/// Made by [`Codec::decode_plan`](crate::Codec::decode_plan). Keep it for all stripes with the same losses: only making it
-/// inverts a matrix.
+/// Made by [`Codec::decode_plan`](crate::Codec::decode_plan). Keep it for all stripes with the same losses: only making
+/// it inverts a matrix.
 #[derive(Clone, Debug)]
 pub struct DecodePlan {
     sources: Box<[usize]>,

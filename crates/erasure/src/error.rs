@@ -1,4 +1,5 @@
-//! What can be wrong with a call. All of these but the parity mismatch and the missing shards are mistakes of the caller.
+//! What can be wrong with a call. All of these but the parity mismatch and the missing shards are mistakes of the
+//! caller.
 use crate::{Kernel, SHARDS_MAX, ShardSet};
 use cairn_types::Scheme;
 

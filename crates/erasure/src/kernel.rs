@@ -17,8 +17,8 @@ mod x86;
 /// Rows of factors (output shards) that are computed in one pass over the sources.
 const GROUP_ROWS: usize = 4;
 
-/// Bytes of each source that one group of rows reads before the next group has its turn: with up to 31 sources they stay
-/// in the second-level cache.
+/// Bytes of each source that one group of rows reads before the next group has its turn: with up to 31 sources they
+/// stay in the second-level cache.
 const BLOCK: usize = 16 << 10;
 
 /// A set of instructions that multiplication can run on.
@@ -154,9 +154,9 @@ pub(crate) struct Product {
 /// Some rows of a product over some bytes of the shards: what one call of a kernel computes.
 ///
 /// Invariant, on which the unsafe code of the kernels rests, established by [`multiply`] alone: `factors` has
-/// `sources.len() * outputs.len()` bytes, column after column; there are 1 to [`GROUP_ROWS`] outputs; all of `start..end`
-/// can be read from each source and written to each output for as long as the group lives; no output overlaps a source or
-/// another output.
+/// `sources.len() * outputs.len()` bytes, column after column; there are 1 to [`GROUP_ROWS`] outputs; all of
+/// `start..end` can be read from each source and written to each output for as long as the group lives; no output
+/// overlaps a source or another output.
 struct Group<'a> {
     factors: &'a [u8],
     sources: &'a [*const u8],
@@ -194,8 +194,8 @@ pub(crate) fn multiply(factors: &Factors, sources: &[&[u8]], outputs: &mut [&mut
                 end: length.min(start + block),
                 add: product.add,
             };
-            // SAFETY: the pointers come from slices of `length` bytes that are borrowed until this function returns, the
-            // outputs mutably, so they overlap nothing; the counts were asserted.
+            // SAFETY: the pointers come from slices of `length` bytes that are borrowed until this function returns,
+            // the outputs mutably, so they overlap nothing; the counts were asserted.
             unsafe { run(product.kernel, &group) };
         }
     }

@@ -1,13 +1,13 @@
 //! Systematic Reed–Solomon codes over GF(2^8): parity from data, any lost shards from any k others.
 //!
 //! A [`Codec`] encodes, verifies and updates parity; [`Codec::decode_plan`] says which shards to read and gives a
-//! [`DecodePlan`] that computes any wanted shards from them. Shards of one call are byte strings of one length; byte i of
-//! a parity depends on the bytes i of the data alone. Multiplication runs in one of several [`Kernel`]s, chosen when the
-//! codec is made by what the processor can do.
+//! [`DecodePlan`] that computes any wanted shards from them. Shards of one call are byte strings of one length; byte i
+//! of a parity depends on the bytes i of the data alone. Multiplication runs in one of several [`Kernel`]s, chosen when
+//! the codec is made by what the processor can do.
 //!
 //! Invariants owned by this crate: the field (`gf`) and the matrix (`matrix`) are those of all parity on disk and never
-//! change; every kernel computes the same bytes; wrong counts and lengths are errors and nothing is written then. What it
-//! does not do: no I/O, no threads, no checksums; it cannot tell which shard is wrong when parity does not fit.
+//! change; every kernel computes the same bytes; wrong counts and lengths are errors and nothing is written then. What
+//! it does not do: no I/O, no threads, no checksums; it cannot tell which shard is wrong when parity does not fit.
 //!
 //! Unsafe code is in `kernel` alone. See docs/internals/erasure.md.
 

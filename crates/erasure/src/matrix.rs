@@ -1,9 +1,9 @@
 //! The generator matrix and its inversion.
 //!
-//! Invariant: [`coefficient`] is fixed for ever, because parity computed with it is on disk. It does not depend on k and
-//! m: every code is the upper left corner of one matrix, so another parity row changes no other, and a data shard that is
-//! not there counts as zeros. Every square part of it is invertible (it is a Cauchy matrix with rows and columns scaled),
-//! hence any k shards of k + m are enough.
+//! Invariant: [`coefficient`] is fixed for ever, because parity computed with it is on disk. It does not depend on k
+//! and m: every code is the upper left corner of one matrix, so another parity row changes no other, and a data shard
+//! that is not there counts as zeros. Every square part of it is invertible (it is a Cauchy matrix with rows and
+//! columns scaled), hence any k shards of k + m are enough.
 use crate::gf::{inverse, mul};
 use crate::{SHARDS_MAX, ShardSet};
 

@@ -1,4 +1,5 @@
-//! [`BackupManifest`]: what one backup of a cluster's metadata consists of: a checkpoint of each Raft group, by checksum.
+//! [`BackupManifest`]: what one backup of a cluster's metadata consists of: a checkpoint of each Raft group, by
+//! checksum.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! [`BadBlocks`]: blocks of a disk that are known to be bad and could not be healed yet, in the file `bad-blocks` of the disk,
-//! replaced as a whole when it changes.
+//! [`BadBlocks`]: blocks of a disk that are known to be bad and could not be healed yet, in the file `bad-blocks` of
+//! the disk, replaced as a whole when it changes.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | 36 | 28 | zero |
 //! | 64 | 12 × n | entries, ascending: placement group u32, index u32, block u32 |
 //!
-//! All numbers little-endian. It is a reminder: each block is read and held against its checksum before anything is done or
-//! said about it. Lost, its blocks are found again by readers and by the scrub.
+//! All numbers little-endian. It is a reminder: each block is read and held against its checksum before anything is
+//! done or said about it. Lost, its blocks are found again by readers and by the scrub.
 
 use cairn_types::{ChunkId, DiskUuid, PgId, crc32c, crc32c_append};
 

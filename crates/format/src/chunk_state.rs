@@ -1,5 +1,5 @@
-//! [`ChunkState`]: the second sector of a chunk file: how far the chunk got. Rewritten in place, and only with what is in
-//! the disk's journal as well, so that a torn sector is written again by replay.
+//! [`ChunkState`]: the second sector of a chunk file: how far the chunk got. Rewritten in place, and only with what is
+//! in the disk's journal as well, so that a torn sector is written again by replay.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -6,12 +6,13 @@
 //! | row CRCs of data shard j | 69632 + 65536 j, parity shards only | 65536 each | the same: CRC-32C of block n of data shard j |
 //! | PUNCHED | 2048 | 2048 | bit n % 8 of byte n / 8: the block was freed, its bytes may be gone |
 //!
-//! PUNCHED is a bit beside the CRC and no special CRC value, so that every CRC stays possible. The CRC of a punched block
-//! stays in the table. Entries beyond the length mean nothing.
+//! PUNCHED is a bit beside the CRC and no special CRC value, so that every CRC stays possible. The CRC of a punched
+//! block stays in the table. Entries beyond the length mean nothing.
 //!
-//! Both are rewritten in place by whole 512-byte sectors, and only with what is in the disk's journal as well: records in
-//! the journal cover whole sectors ([`CRCS_A_SECTOR`] blocks, [`PUNCHED_SECTOR_BLOCKS`] blocks), so replay mends a sector
-//! that a crash ruined. Over the wire (`ChunkTable`) they go as CRCs up to the length, then PUNCHED bytes up to the length.
+//! Both are rewritten in place by whole 512-byte sectors, and only with what is in the disk's journal as well: records
+//! in the journal cover whole sectors ([`CRCS_A_SECTOR`] blocks, [`PUNCHED_SECTOR_BLOCKS`] blocks), so replay mends a
+//! sector that a crash ruined. Over the wire (`ChunkTable`) they go as CRCs up to the length, then PUNCHED bytes up to
+//! the length.
 
 use std::ops::Range;
 

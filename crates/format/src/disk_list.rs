@@ -1,5 +1,5 @@
-//! [`DiskList`]: the disks that a node ever used and where, so that the empty mount point of one that is absent does not
-//! pass for a new disk.
+//! [`DiskList`]: the disks that a node ever used and where, so that the empty mount point of one that is absent does
+//! not pass for a new disk.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! Every decoder of this crate on hostile bytes, for the fuzz targets: none may panic, loop or allocate more than the input
-//! allows, and what decodes must encode to the same bytes. Each tells how much it decoded.
+//! Every decoder of this crate on hostile bytes, for the fuzz targets: none may panic, loop or allocate more than the
+//! input allows, and what decodes must encode to the same bytes. Each tells how much it decoded.
 //!
 //! Chance does not find checksums, so everything is decoded once more with them put right. Not here: the targets
 //! (`fuzz/`), which need libFuzzer; the corpus and its mutations go through these functions in the tests below.
@@ -243,7 +243,8 @@ fn requests(data: &[u8]) -> usize {
     decoded
 }
 
-/// Labels, states of placement groups and of scrubs, generations of disks, and the lists of a node's disks and partitions and of bad blocks.
+/// Labels, states of placement groups and of scrubs, generations of disks, and the lists of a node's disks and
+/// partitions and of bad blocks.
 #[doc(hidden)]
 pub fn fuzz_lists(data: &[u8]) -> usize {
     let mut decoded = requests(data);

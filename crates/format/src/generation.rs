@@ -12,8 +12,9 @@
 //! | 64 | 16 × 16 | runs, oldest first: number `u64`, nonce `u64`; unused ones zero |
 //! | 320 | 192 | zero |
 //!
-//! All numbers little-endian. The slot of number n begins at (n mod 2) × 4096, the file has 8192 bytes from the beginning: so a rise
-//! needs no room and changes no metadata of the file system, and an interrupted one leaves the generation before it.
+//! All numbers little-endian. The slot of number n begins at (n mod 2) × 4096, the file has 8192 bytes from the
+//! beginning: so a rise needs no room and changes no metadata of the file system, and an interrupted one leaves the
+//! generation before it.
 
 use cairn_types::generation::{Generation, LINEAGE_MAX, Lineage};
 use cairn_types::{DiskUuid, crc32c, crc32c_append};

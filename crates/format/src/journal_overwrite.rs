@@ -11,8 +11,9 @@
 //! | 40 | 16 each | vectors: first block `u32`, number of blocks `u32`, first block of its CRCs `u32`, number of CRCs `u32` |
 //! | | | CRCs `u32` each, vector after vector; then the blocks, vector after vector |
 //!
-//! All numbers little-endian. Invariants: as of all records: absolute, so that replaying it twice gives the same; CRCs come
-//! by whole sectors of the table, so that replay mends a torn one. An overwrite without vectors only sets the number.
+//! All numbers little-endian. Invariants: as of all records: absolute, so that replaying it twice gives the same; CRCs
+//! come by whole sectors of the table, so that replay mends a torn one. An overwrite without vectors only sets the
+//! number.
 
 use std::ops::Range;
 
@@ -176,8 +177,8 @@ mod tests {
         assert!(samples()[0].to_string().ends_with("blocks 1+1 blocks 0+2 sealed"));
     }
 
-    /// Garbage must not panic nor allocate by its lengths, nor name blocks beyond the chunk (the batch's checksum is what
-    /// detects the change).
+    /// Garbage must not panic nor allocate by its lengths, nor name blocks beyond the chunk (the batch's checksum is
+    /// what detects the change).
     #[test]
     fn damage_never_panics() {
         damage(&samples(), 104, |found, _| {

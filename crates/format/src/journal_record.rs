@@ -369,8 +369,8 @@ pub(crate) mod tests {
         });
     }
 
-    /// Cuts each record at every byte, which has to be refused, and flips every bit of its first `head` bytes: what decodes
-    /// all the same is looked at, with the length of the good one.
+    /// Cuts each record at every byte, which has to be refused, and flips every bit of its first `head` bytes: what
+    /// decodes all the same is looked at, with the length of the good one.
     pub(crate) fn damage(records: &[JournalRecord<'_>], head: usize, look: impl Fn(JournalRecord<'_>, usize)) {
         for record in records {
             let mut good = Vec::new();

@@ -10,8 +10,8 @@
 //! | 20 | 44 | zero |
 //! | 64 | | items |
 //!
-//! An item: kind u8, zero 3, bytes of the path u16, zero 2, bytes of the contents u32, zero 4; then the path (where it was
-//! found, UTF-8), then the contents.
+//! An item: kind u8, zero 3, bytes of the path u16, zero 2, bytes of the contents u32, zero 4; then the path (where it
+//! was found, UTF-8), then the contents.
 //!
 //! | kind | contents |
 //! |---|---|
@@ -20,7 +20,8 @@
 //! | 3 | a [list of partitions](crate::partition_list) of the node whose label came last |
 //! | 4 | the head (first block) of the newest [checkpoint](crate::checkpoint) of a group of that node |
 //!
-//! All numbers little-endian. The contents carry checksums of their own. Not here: what follows from them (manager-core).
+//! All numbers little-endian. The contents carry checksums of their own. Not here: what follows from them
+//! (manager-core).
 
 use cairn_types::{crc32c, crc32c_append};
 

@@ -20,8 +20,8 @@
 //! | 16 | 8 | index: the last entry of the term; 1: it voted in the term; 0: neither |
 //! | 24 | 8 | zero |
 //!
-//! All numbers little-endian. The file is replaced as a whole, at most every few seconds: it is a memory of others, and an
-//! older one knows less. Not here: what follows from it (cairn-raft).
+//! All numbers little-endian. The file is replaced as a whole, at most every few seconds: it is a memory of others, and
+//! an older one knows less. Not here: what follows from it (cairn-raft).
 
 use cairn_types::{DiskUuid, GroupId, NodeId, crc32c, crc32c_append};
 
@@ -29,8 +29,8 @@ use crate::le::{u32_at, u64_at};
 
 /// Newest version written and read.
 pub const MARKS_VERSION: u32 = 1;
-/// The term of a group's own entry while something that this node's member has forgotten, as a person accepted, is not known again.
-/// Programs of before take no notice of it, and write 0.
+/// The term of a group's own entry while something that this node's member has forgotten, as a person accepted, is not
+/// known again. Programs of before take no notice of it, and write 0.
 pub const LOSS_ACCEPTED: u64 = 1;
 /// Entries of a file.
 pub const MARKS_MAX: usize = 1 << 20;

@@ -1,4 +1,5 @@
-//! [`PartitionList`]: the meta partitions of which a node is a member, so that it opens them before any manager answers.
+//! [`PartitionList`]: the meta partitions of which a node is a member, so that it opens them before any manager
+//! answers.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -21,7 +21,8 @@
 //! | 88 | 40 | zero |
 //! | 128 | 12 × 32 | members: disk `u32`, node `u32`, state `u8`, 3 zero bytes; unused ones zero |
 //!
-//! All numbers little-endian. What needs no field of version 2 is written as version 1, which earlier programs read. Invariant: epoch and high-water mark of a disk's record never fall.
+//! All numbers little-endian. What needs no field of version 2 is written as version 1, which earlier programs read.
+//! Invariant: epoch and high-water mark of a disk's record never fall.
 
 use cairn_types::{ClusterId, DiskId, Epoch, MemberState, NodeId, PgId, Scheme, VolumeId, crc32c, crc32c_append};
 
@@ -73,7 +74,8 @@ pub struct PgStateRecord {
     pub scheme: Scheme,
     /// Takes nothing new for ever.
     pub retired: bool,
-    /// All that held everything came back as older copies of themselves: nobody serves clients before they were compared.
+    /// All that held everything came back as older copies of themselves: nobody serves clients before they were
+    /// compared.
     pub comparing: bool,
     /// The epoch in which that was found last; 0: never.
     pub older_epoch: Epoch,

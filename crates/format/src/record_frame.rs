@@ -1,4 +1,5 @@
-//! Frames of records in files that many append to: header, then the record. The bytes of the chunk are the list of what is in it.
+//! Frames of records in files that many append to: header, then the record. The bytes of the chunk are the list of what
+//! is in it.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -9,8 +10,9 @@
 //! | 24 | 4 | CRC-32C of the record |
 //! | 28 | 4 | CRC-32C of bytes 0 to 27 |
 //!
-//! All numbers are little-endian. Between frames there may be zeros, up to the end of a block of 4096 bytes. A reader that loses its place
-//! goes on where magic and CRC of a header match. Invariant: a record is given out only if both CRCs match.
+//! All numbers are little-endian. Between frames there may be zeros, up to the end of a block of 4096 bytes. A reader
+//! that loses its place goes on where magic and CRC of a header match. Invariant: a record is given out only if both
+//! CRCs match.
 
 use cairn_types::crc32c;
 
@@ -148,7 +150,8 @@ mod tests {
                     damaged += if is_damaged { bytes } else { 0 };
                     at += bytes;
                 }
-                // A torn one at the end of what there is: whoever knows that no more comes goes on behind its first byte.
+                // A torn one at the end of what there is: whoever knows that no more comes goes on behind its first
+                // byte.
                 Found::More => {
                     damaged += 1;
                     at += 1;

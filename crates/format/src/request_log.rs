@@ -1,4 +1,5 @@
-//! Files of a node's request log: what it was asked and what it answered, without the data; names in `requests/NNNNNNNNNN`.
+//! Files of a node's request log: what it was asked and what it answered, without the data; names in
+//! `requests/NNNNNNNNNN`.
 //!
 //! A header, then batches until the end of the file. All numbers little-endian.
 //!
@@ -32,8 +33,8 @@
 //! | request | number in the connection u64, trace id u64, operation u16, zero u16, bytes of payload u32, of the message u32, the message's first bytes to the end |
 //! | answer | number in the connection u64, operation u16, error code u16 (0: none), bytes of payload u32, of the message u32 |
 //!
-//! It is a help for people and for replays: nothing depends on it, its last second may be missing after a crash, and what
-//! follows a damaged batch is found by nobody.
+//! It is a help for people and for replays: nothing depends on it, its last second may be missing after a crash, and
+//! what follows a damaged batch is found by nobody.
 
 use cairn_types::{crc32c, crc32c_append};
 

@@ -1,4 +1,5 @@
-//! [`WalMark`]: how far the write-ahead log was durable at some moment, in the file `log/mark`, outside of the segments.
+//! [`WalMark`]: how far the write-ahead log was durable at some moment, in the file `log/mark`, outside of the
+//! segments.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

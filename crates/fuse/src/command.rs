@@ -19,7 +19,8 @@ use std::time::Duration;
 #[command(after_long_help = "Options of -o: see docs/guides/mount.md. In /etc/fstab:\n  \
     cairn://host:7400/volume  /mnt/data  cairn  _netdev,noatime  0 0")]
 pub struct MountArgs {
-    /// What to mount (cairn://HOST:PORT/VOLUME[/DIR], VOLUME:/DIR or /DIR), and where; with --status or --upgrade only where
+    /// What to mount (cairn://HOST:PORT/VOLUME[/DIR], VOLUME:/DIR or /DIR), and where; with --status or --upgrade only
+    /// where
     #[arg(value_names = ["URI", "DIR"], num_args = 0..=2)]
     pub operands: Vec<OsString>,
     /// Options in the style of fstab, separated by commas

@@ -1,7 +1,8 @@
 //! `/dev/fuse`: one connection to the kernel, as a file descriptor that processes hand to each other.
 //!
-//! Invariants owned here: a request is read with one system call and an answer written with one, so that several threads
-//! and several processes can use the connection at the same time. Not here: what is in requests (`abi`, `session`).
+//! Invariants owned here: a request is read with one system call and an answer written with one, so that several
+//! threads and several processes can use the connection at the same time. Not here: what is in requests (`abi`,
+//! `session`).
 use crate::abi::header::{InHeader, OutHeader};
 use crate::abi::notify::{InvalEntry, InvalInode, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NOTIFY_RESEND};
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -1,8 +1,8 @@
 //! The runtimes that operations of a mount run on: one thread each, with connections to the servers of its own.
 //!
-//! A reader thread hands what it cannot answer at once to one lane. There the request is sent, its answer arrives, and the
-//! kernel is answered, all on the lane's thread: with few requests under way every hop to another thread would cost more than
-//! the rest. Invariant: a lane never waits for another one.
+//! A reader thread hands what it cannot answer at once to one lane. There the request is sent, its answer arrives, and
+//! the kernel is answered, all on the lane's thread: with few requests under way every hop to another thread would cost
+//! more than the rest. Invariant: a lane never waits for another one.
 use std::io;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;

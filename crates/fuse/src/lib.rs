@@ -1,7 +1,8 @@
-//! A volume as a mounted file system: the kernel protocol of FUSE, mounting, the supervisor. The semantics are in `vfs`.
+//! A volume as a mounted file system: the kernel protocol of FUSE, mounting, the supervisor. The semantics are in
+//! `vfs`.
 //!
-//! Three processes: the command `cairn mount` starts a supervisor and ends; the supervisor mounts, holds the connection to
-//! the kernel and starts workers; a worker serves. docs/internals/fuse.md has the whole picture.
+//! Three processes: the command `cairn mount` starts a supervisor and ends; the supervisor mounts, holds the connection
+//! to the kernel and starts workers; a worker serves. docs/internals/fuse.md has the whole picture.
 mod abi;
 mod command;
 mod device;

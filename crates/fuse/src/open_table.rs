@@ -1,10 +1,11 @@
 //! Which handles are open, in memory that outlives the process: a shared memory file that the supervisor holds.
 //!
-//! A worker notes each open and release, and whether data was written since the last sync. The next worker opens the same
-//! inodes under the same numbers. Invariants owned here: a slot counts only when its state says so, which is stored last;
-//! what a dying process left half written is not taken; data that may be lost is told at the next sync of every handle
-//! that was open for writing then, however many workers die before, and of one opened later if nobody was told yet. Byte order and
-//! layout are those of one machine and one boot; the header's version tells workers of other releases.
+//! A worker notes each open and release, and whether data was written since the last sync. The next worker opens the
+//! same inodes under the same numbers. Invariants owned here: a slot counts only when its state says so, which is
+//! stored last; what a dying process left half written is not taken; data that may be lost is told at the next sync of
+//! every handle that was open for writing then, however many workers die before, and of one opened later if nobody was
+//! told yet. Byte order and layout are those of one machine and one boot; the header's version tells workers of other
+//! releases.
 use crate::suspects::Suspects;
 use cairn_vfs::OpenState;
 use parking_lot::Mutex;
@@ -14,7 +15,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Size of the table. The last slots are memory of [`Suspects`]. An older build uses them for handles, when so many are open.
+/// Size of the table. The last slots are memory of [`Suspects`]. An older build uses them for handles, when so many are
+/// open.
 const SLOTS: u32 = 1 << 20;
 const SUSPECTS: u32 = 64;
 /// Handles that can be noted, and the header. More can be open; those are lost with their worker.
@@ -110,8 +112,8 @@ pub struct OpenTable {
     index: Mutex<Index>,
 }
 
-// SAFETY: the mapping is valid until drop; the fields of a slot that change while others look are atomics, and bodies are
-// written only by whoever took the slot out of `index`, under its lock.
+// SAFETY: the mapping is valid until drop; the fields of a slot that change while others look are atomics, and bodies
+// are written only by whoever took the slot out of `index`, under its lock.
 unsafe impl Send for OpenTable {}
 // SAFETY: as above.
 unsafe impl Sync for OpenTable {}
@@ -156,8 +158,8 @@ impl OpenTable {
         // SAFETY: inside the mapping, aligned (a page plus a multiple of the size), and any bytes are a valid slot.
         unsafe { &*self.start.add(number as usize) }
     }
-    /// What workers were working on when they died. `None` if a worker of an older build had so many files open that it is
-    /// their place.
+    /// What workers were working on when they died. `None` if a worker of an older build had so many files open that it
+    /// is their place.
     pub fn suspects(&self) -> Option<&Suspects> {
         // SAFETY: inside the mapping and aligned (see the checks at the top); any bytes are valid atomic integers.
         (self.used() <= SLOTS_MAX).then(|| unsafe { &*self.start.add(SLOTS_MAX as usize).cast::<Suspects>() })
@@ -246,8 +248,8 @@ impl OpenTable {
             index.untold.remove(&ino);
         }
     }
-    /// The handle that a request opened, as far as it is noted. If the kernel hands that request out again, it never heard of
-    /// the handle, so nobody will ever close it.
+    /// The handle that a request opened, as far as it is noted. If the kernel hands that request out again, it never
+    /// heard of the handle, so nobody will ever close it.
     pub fn opened_by(&self, request: u64) -> Option<u64> {
         let index = self.index.lock();
         let made = |number: &&u32| self.body(**number).kernel_version == request | OPENED_BY;
@@ -543,8 +545,8 @@ mod tests {
         assert!(table.unsynced(1).0.is_empty() && table.unsynced(2).0.is_empty(), "it is judged once");
     }
 
-    /// A loss would not be told if two syncs overlap, as a program's own and that of a child that closes its copy of the
-    /// descriptor: the one that began first ends last, when as much was written again as it had seen.
+    /// A loss would not be told if two syncs overlap, as a program's own and that of a child that closes its copy of
+    /// the descriptor: the one that began first ends last, when as much was written again as it had seen.
     #[test]
     fn a_sync_that_ends_late_covers_nothing_newer() {
         let memory = OpenTable::create_memory().expect("memory");

@@ -43,8 +43,8 @@ pub const KNOWN: &[&str] = &[
 /// What fstab has for mount(8) itself.
 const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
-/// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent later
-/// anyway, and there are no mandatory locks.
+/// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent
+/// later anyway, and there are no mandatory locks.
 const NO_CHANGE: &[&str] =
     &["lazytime", "nolazytime", "norelatime", "noiversion", "nomand", "symfollow", "silent", "loud"];
 /// Smallest memory with which reading and writing at speed works.
@@ -212,7 +212,8 @@ impl MountOptions {
         }
         Ok(())
     }
-    /// Takes the key of the command line where the options name none. Workers run in other directories, so its path begins at the root.
+    /// Takes the key of the command line where the options name none. Workers run in other directories, so its path
+    /// begins at the root.
     pub fn set_key(&mut self, given: Option<&Path>) -> Result<()> {
         let Some(key) = self.key.take().or_else(|| given.map(Path::to_path_buf)) else { return Ok(()) };
         let shown = key.display().to_string();

@@ -1,9 +1,9 @@
 //! Requests of the kernel, from reading them to their answers.
 //!
-//! Threads read requests (`reader`). An operation is polled once where it was read; what is not done at once goes on as a
-//! task of the runtime, so cached answers cost no hop between threads. Every request has an entry in a table until it is
-//! answered (`in_flight`), where interrupts find it. Operations themselves are in `ops`, by topic; they translate between
-//! the kernel's structures and `vfs`, which owns all semantics.
+//! Threads read requests (`reader`). An operation is polled once where it was read; what is not done at once goes on as
+//! a task of the runtime, so cached answers cost no hop between threads. Every request has an entry in a table until it
+//! is answered (`in_flight`), where interrupts find it. Operations themselves are in `ops`, by topic; they translate
+//! between the kernel's structures and `vfs`, which owns all semantics.
 //!
 //! Not here: getting the connection (`mount`), its first request (`handshake`), replacing the process (`supervisor`).
 pub mod attributes;

@@ -1,9 +1,9 @@
-//! The process that outlives workers: it holds the connection to the kernel and the memory with the open files, starts a
-//! worker, and another one when that dies or is replaced. It has no connection to a cluster and sees no data.
+//! The process that outlives workers: it holds the connection to the kernel and the memory with the open files, starts
+//! a worker, and another one when that dies or is replaced. It has no connection to a cluster and sees no data.
 //!
-//! Invariants owned here: at most one process reads requests at any time; a worker's requests that it did not answer are
-//! handed to the next one (or, on kernels that cannot, fail); when no worker comes up, operations fail with EIO after a
-//! while instead of waiting for ever. Not here: what workers do (`worker`), making the mount (`mount`).
+//! Invariants owned here: at most one process reads requests at any time; a worker's requests that it did not answer
+//! are handed to the next one (or, on kernels that cannot, fail); when no worker comes up, operations fail with EIO
+//! after a while instead of waiting for ever. Not here: what workers do (`worker`), making the mount (`mount`).
 mod backoff;
 pub mod control;
 mod errors;

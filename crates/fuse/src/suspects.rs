@@ -1,9 +1,10 @@
-//! Requests that a worker was working on when it died or hung, in memory that outlives it: the end of the memory file of the
-//! [open table](crate::open_table).
+//! Requests that a worker was working on when it died or hung, in memory that outlives it: the end of the memory file
+//! of the [open table](crate::open_table).
 //!
-//! Invariants owned here: what a thread polls is noted before it is polled and taken away afterwards, so a worker that dies
-//! leaves the requests that may have killed it, and none that only waited; a request that ended [`STRIKES_MAX`] workers is not
-//! given to another one. Whatever the bytes are, nothing worse follows than that a request is tried again or answered EIO.
+//! Invariants owned here: what a thread polls is noted before it is polled and taken away afterwards, so a worker that
+//! dies leaves the requests that may have killed it, and none that only waited; a request that ended [`STRIKES_MAX`]
+//! workers is not given to another one. Whatever the bytes are, nothing worse follows than that a request is tried
+//! again or answered EIO.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Workers that a request may end.
@@ -28,7 +29,8 @@ pub struct Suspects {
 }
 
 impl Suspects {
-    /// Reads what the last worker left: each request that it was working on gets a strike. From now on this worker notes.
+    /// Reads what the last worker left: each request that it was working on gets a strike. From now on this worker
+    /// notes.
     pub fn take_over(&self) {
         if self.magic.swap(MAGIC, Ordering::AcqRel) != MAGIC {
             // New, or of a build that does not know it.
@@ -92,8 +94,8 @@ mod tests {
         unsafe { std::mem::zeroed() }
     }
 
-    /// A request that kills every worker that gets it would keep the mount from everybody for ever; or one that only waited
-    /// when others killed it would fail.
+    /// A request that kills every worker that gets it would keep the mount from everybody for ever; or one that only
+    /// waited when others killed it would fail.
     #[test]
     fn a_request_ends_two_workers_at_most() {
         let suspects = memory();

@@ -4,8 +4,9 @@
 //! - `layout/PATH`: layout and redundancy of a path; `locations/PATH`: where its chunks are, JSON.
 //!
 //! Under `layout` and `locations` a directory of the volume is a directory, whose own file is `.this`. Everything is
-//! read-only, made when it is opened, and found by name alone: no listing shows `.cairn`. Inode numbers have the highest
-//! bit set. They live as long as the worker; a later one answers ESTALE, upon which the kernel looks the name up again.
+//! read-only, made when it is opened, and found by name alone: no listing shows `.cairn`. Inode numbers have the
+//! highest bit set. They live as long as the worker; a later one answers ESTALE, upon which the kernel looks the name
+//! up again.
 mod content;
 
 use crate::abi::attr::{Attr, AttrOut, EntryOut, StatfsOut};

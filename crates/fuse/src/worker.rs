@@ -99,8 +99,8 @@ async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result
     worker.go_on(messages(reader), writer).await
 }
 
-/// What the supervisor says. It is received apart, so that nothing is lost when something else comes first; closed when the
-/// supervisor is gone.
+/// What the supervisor says. It is received apart, so that nothing is lost when something else comes first; closed when
+/// the supervisor is gone.
 fn messages(mut reader: OwnedReadHalf) -> mpsc::Receiver<ToWorker> {
     let (sender, messages) = mpsc::channel(MESSAGES_MAX);
     tokio::spawn(async move {
@@ -113,8 +113,8 @@ fn messages(mut reader: OwnedReadHalf) -> mpsc::Receiver<ToWorker> {
     messages
 }
 
-/// Connects and finds the mount's root. The first worker fails at once, so that nothing is mounted that cannot work; later
-/// ones try for ever.
+/// Connects and finds the mount's root. The first worker fails at once, so that nothing is mounted that cannot work;
+/// later ones try for ever.
 async fn reach(spec: &MountSpec, lanes: &Lanes, first: bool) -> Result<(Client, Volume, u64)> {
     loop {
         match try_reach(spec, lanes).await {
@@ -280,7 +280,8 @@ impl Worker {
             ))),
         }
     }
-    /// Afterwards another worker may read requests; this one keeps its session, which keeps removed files that are open.
+    /// Afterwards another worker may read requests; this one keeps its session, which keeps removed files that are
+    /// open.
     async fn hand_over(&mut self) -> Result<Value> {
         if let Some(readers) = self.readers.take() {
             let stopped = tokio::task::spawn_blocking(move || readers.stop()).await;
@@ -309,8 +310,8 @@ impl Worker {
         let _may_be_gone = link::send(writer, &FromWorker::Unmounted).await;
         Ok(())
     }
-    /// What programs wrote is not thrown away because servers are away when the mount ends: it is tried until it succeeds, which
-    /// the supervisor is told, or until there is no supervisor that could end it. False: it was ended.
+    /// What programs wrote is not thrown away because servers are away when the mount ends: it is tried until it
+    /// succeeds, which the supervisor is told, or until there is no supervisor that could end it. False: it was ended.
     async fn write_out(&mut self, messages: &mut mpsc::Receiver<ToWorker>, writer: &mut OwnedWriteHalf) -> bool {
         let mut told = false;
         loop {

@@ -1,9 +1,9 @@
 //! Whether concurrent operations could have been done one after the other: a linearizability checker.
 //!
 //! The search of Wing and Gong ("Testing and verifying concurrent objects", 1993), with Lowe's memory of what was tried
-//! ("Testing for linearizability", 2017): an operation may come next if no other one had ended before it began, and a set
-//! of operations that led to a state once is not tried again. An operation whose outcome is unknown may have happened at
-//! any time after it began, or never. Knows nothing of files: the model says what an operation does.
+//! ("Testing for linearizability", 2017): an operation may come next if no other one had ended before it began, and a
+//! set of operations that led to a state once is not tried again. An operation whose outcome is unknown may have
+//! happened at any time after it began, or never. Knows nothing of files: the model says what an operation does.
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +15,8 @@ pub trait Model {
     type State: Clone + Eq + Hash;
     type Input;
     type Output;
-    /// The state behind an operation that gave this output (`None`: it was done, and nobody heard what it gave), or `None`
-    /// if in this state it cannot give that.
+    /// The state behind an operation that gave this output (`None`: it was done, and nobody heard what it gave), or
+    /// `None` if in this state it cannot give that.
     fn step(&self, state: &Self::State, input: &Self::Input, output: Option<&Self::Output>) -> Option<Self::State>;
 }
 
@@ -123,8 +123,8 @@ impl<M: Model> Search<'_, M> {
         Verdict::Undecided
     }
 
-    /// What may be next: whatever began before the first of the others ended. Those with a known outcome come first. `None`
-    /// when nothing with a known outcome is left.
+    /// What may be next: whatever began before the first of the others ended. Those with a known outcome come first.
+    /// `None` when nothing with a known outcome is left.
     fn candidates(&self, done: &Set) -> Option<Vec<usize>> {
         let mut first_end = u64::MAX;
         let mut found = Vec::new();

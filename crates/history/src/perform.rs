@@ -130,7 +130,8 @@ fn found_there(round: &Round, found: &Attributes) -> Answer {
     Answer::Found { dir: is_dir(found), tag, links: Some(found.nlink) }
 }
 
-/// The names in a directory, of one moment: what they lead to is asked for by itself, and never changes. Nothing: some of it is gone.
+/// The names in a directory, of one moment: what they lead to is asked for by itself, and never changes. Nothing: some
+/// of it is gone.
 async fn list(volume: &Volume, round: &Round, inode: u64) -> Result<Option<Answer>, ClientError> {
     let page = volume.readdir(inode, b"", false).await?;
     assert!(page.end, "{}: a directory of three names has {} entries", round.path, page.entries.len());

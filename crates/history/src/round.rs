@@ -72,7 +72,8 @@ impl Round {
     pub fn known(&self) -> Vec<(Tag, u64, bool)> {
         self.state().known.iter().map(|(tag, (inode, dir))| (*tag, *inode, *dir)).collect()
     }
-    /// Something was seen. One tag has one inode, and the other way round: else an inode was given twice, or changed its mode.
+    /// Something was seen. One tag has one inode, and the other way round: else an inode was given twice, or changed
+    /// its mode.
     pub fn learn(&self, tag: Tag, inode: u64, dir: bool) {
         let mut state = self.state();
         let other = state.known.iter().find(|(_, (there, _))| *there == inode).map(|(tag, _)| *tag);
@@ -104,8 +105,8 @@ impl Round {
         state.unknown += usize::from(end.is_none());
         state.history.push(Call { client, input: op, begin, end });
     }
-    /// How many operations the history has, and how many of unknown outcome; `None`: there are too many orders to tell. The error is a
-    /// history of no file system. `is_mount`: of a client.
+    /// How many operations the history has, and how many of unknown outcome; `None`: there are too many orders to tell.
+    /// The error is a history of no file system. `is_mount`: of a client.
     pub fn check(&self, is_mount: impl Fn(usize) -> bool) -> Result<Option<(usize, usize)>, String> {
         let state = self.state();
         let history = as_mounts_mean_it(&state.history, is_mount);
@@ -117,9 +118,9 @@ impl Round {
     }
 }
 
-/// The kernel asks for both names of a rename one after the other, and does nothing and says that it is done if both are the
-/// same file. If that file was moved between the two questions it was never under both. So while others move one of these
-/// names, a rename through a mount may have been done, or not.
+/// The kernel asks for both names of a rename one after the other, and does nothing and says that it is done if both
+/// are the same file. If that file was moved between the two questions it was never under both. So while others move
+/// one of these names, a rename through a mount may have been done, or not.
 fn as_mounts_mean_it(history: &History, is_mount: impl Fn(usize) -> bool) -> History {
     let moves = |of: &Call<Op, Answer>| match (&of.input, &of.end) {
         (Op::Rename(from, to, _), None | Some((_, Answer::Done))) => Some([*from, *to]),

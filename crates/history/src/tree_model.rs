@@ -1,8 +1,8 @@
 //! A small tree of names, one operation at a time: what the namespace has to be equal to.
 //!
-//! Files and directories are known by the tag that whoever made them gave them, in their permission bits, so that one whose
-//! maker never heard that it was made is known when it is seen. Operations name directories by tag, as the servers do by
-//! inode: what a path means may change between two steps of its resolution, a directory stays what it is.
+//! Files and directories are known by the tag that whoever made them gave them, in their permission bits, so that one
+//! whose maker never heard that it was made is known when it is seen. Operations name directories by tag, as the
+//! servers do by inode: what a path means may change between two steps of its resolution, a directory stays what it is.
 #[cfg(test)]
 mod tests;
 
@@ -156,8 +156,8 @@ impl Tree {
         }
     }
 
-    /// Everything that is wrong with an operation: any of it may be the answer, and if nothing is, it is done. `None`: it
-    /// names what does not exist yet.
+    /// Everything that is wrong with an operation: any of it may be the answer, and if nothing is, it is done. `None`:
+    /// it names what does not exist yet.
     fn refusals(&self, op: &Op) -> Option<Vec<ErrorCode>> {
         let mut wrong = Vec::new();
         let entry = |place: Place, wrong: &mut Vec<ErrorCode>| match self.nodes.get(&place.dir)? {

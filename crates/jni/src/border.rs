@@ -1,7 +1,7 @@
 //! The border between Java and Rust: arrays and buffers in, numbers and arrays out, panics caught.
 //!
-//! Not the whole of Java's interface, but the six functions of it that are needed. None of them runs Java code, throws (lengths are checked
-//! before), or keeps what it was given.
+//! Not the whole of Java's interface, but the six functions of it that are needed. None of them runs Java code, throws
+//! (lengths are checked before), or keeps what it was given.
 use crate::copies::COPIES;
 use cairn_sdk::{Error, Result};
 use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jobject};
@@ -53,7 +53,8 @@ pub(crate) fn invalid(what: &str, cause: &str) -> Error {
     }
 }
 
-/// Errno (32 bits), and the thing, the cause and the next step with zero bytes between them, of the thread's last failure.
+/// Errno (32 bits), and the thing, the cause and the next step with zero bytes between them, of the thread's last
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_lastError(env: *mut JNIEnv, _class: jclass) -> jbyteArray {
     // SAFETY: as Java calls.

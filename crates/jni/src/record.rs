@@ -1,4 +1,5 @@
-//! Answers of several values, as bytes in little-endian order: the Java class `Record` reads them. Both come in one jar.
+//! Answers of several values, as bytes in little-endian order: the Java class `Record` reads them. Both come in one
+//! jar.
 use cairn_sdk::{DirEntry, FileKind, Metadata, Place, Quota, Space};
 
 /// Bytes of [`metadata`].
@@ -16,7 +17,8 @@ pub fn metadata(found: &Metadata) -> Vec<u8> {
     record
 }
 
-/// Length of the name (16 bits), kind (8: 0 file, 1 directory, 2 symbolic link, 3 other), whether metadata follows (8), metadata, name.
+/// Length of the name (16 bits), kind (8: 0 file, 1 directory, 2 symbolic link, 3 other), whether metadata follows (8),
+/// metadata, name.
 pub fn entry(entry: &DirEntry, to: &mut Vec<u8>) {
     let kind = match entry.kind {
         FileKind::File => 0,
@@ -38,7 +40,8 @@ fn text(text: &str, to: &mut Vec<u8>) {
     to.extend_from_slice(&text.as_bytes()[..length]);
 }
 
-/// Number (32 bits); of each offset, length (64), number of hosts (32), and of each of those name, address, rack (16-bit length and bytes).
+/// Number (32 bits); of each offset, length (64), number of hosts (32), and of each of those name, address, rack
+/// (16-bit length and bytes).
 pub fn places(places: &[Place]) -> Vec<u8> {
     let mut record = (places.len() as u32).to_le_bytes().to_vec();
     for place in places {
@@ -59,7 +62,8 @@ pub fn space(space: &Space) -> Vec<u8> {
     [space.bytes, space.bytes_free, space.files, space.files_free].map(u64::to_le_bytes).concat()
 }
 
-/// Limits of bytes and inodes, −1 without one, and what is used of them (64 bits each); nothing where there is no quota.
+/// Limits of bytes and inodes, −1 without one, and what is used of them (64 bits each); nothing where there is no
+/// quota.
 pub fn quota(quota: Option<&Quota>) -> Vec<u8> {
     let Some(quota) = quota else { return Vec::new() };
     let limit = |max: Option<u64>| max.unwrap_or(u64::MAX);

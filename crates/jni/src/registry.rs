@@ -1,4 +1,5 @@
-//! What Java has open, by numbers that are given once: a number that was given back means nothing any more, whatever Java's threads do with it.
+//! What Java has open, by numbers that are given once: a number that was given back means nothing any more, whatever
+//! Java's threads do with it.
 use cairn_sdk::{Directory, Error, File, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -55,7 +56,8 @@ impl<T> Registry<T> {
 mod tests {
     use super::*;
 
-    /// A thread that reads while another one closes would read memory of something else, or the file that got the number next.
+    /// A thread that reads while another one closes would read memory of something else, or the file that got the
+    /// number next.
     #[test]
     fn a_number_is_never_given_twice() {
         static NAMES: Registry<&str> = Registry::new("the name");

@@ -1,12 +1,12 @@
-//! Work on files for which leaders of partitions ask: moves of what lives in packs that are mostly dead (`Volume::move_out`), and
-//! of what has too short extents (`Volume::defragment`), and of what waits to be encoded (`Volume::encode_part`), which the client library writes anew before it
-//! swaps the extents; and the end of appends whose writers
-//! are gone (`Volume::tend_append`).
+//! Work on files for which leaders of partitions ask: moves of what lives in packs that are mostly dead
+//! (`Volume::move_out`), and of what has too short extents (`Volume::defragment`), and of what waits to be encoded
+//! (`Volume::encode_part`), which the client library writes anew before it swaps the extents; and the end of appends
+//! whose writers are gone (`Volume::tend_append`).
 //!
-//! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a later
-//! request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time, for [`WORK_MAX`]
-//! before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the session and the pack that it
-//! writes. Not here: which packs and files (meta), pace (the leader).
+//! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a
+//! later request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time,
+//! for [`WORK_MAX`] before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the
+//! session and the pack that it writes. Not here: which packs and files (meta), pace (the leader).
 use crate::worker::JobWorker;
 use cairn_client::{Client, ClientError, ConnectOptions, Encoded, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
@@ -28,7 +28,8 @@ use tokio::time::Instant;
 pub(crate) const REQUESTS_MAX: usize = 8;
 /// Files that are moved at a time: they share syncs.
 const FILES_AT_ONCE: usize = 16;
-/// No file is begun later than this after a request came up: shorter than the leader's deadline by the patience of a call.
+/// No file is begun later than this after a request came up: shorter than the leader's deadline by the patience of a
+/// call.
 const WORK_MAX: Duration = Duration::from_secs(30);
 /// Of calls for one file: what does not answer for longer is left to a later pass.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -136,7 +136,8 @@ mod tests {
         TreeNode { path: b"/x".to_vec(), depth: 1, parent: 1, attributes }
     }
 
-    /// Directories would be called files, and a job of one large file would stand at nothing from its beginning to its end.
+    /// Directories would be called files, and a job of one large file would stand at nothing from its beginning to its
+    /// end.
     #[test]
     fn files_are_counted_and_their_parts_as_well() {
         let count = Count::default();

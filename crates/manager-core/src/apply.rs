@@ -164,8 +164,9 @@ impl State {
         Ok(Outcome::Sessions(SessionId(first), count))
     }
 
-    /// Sessions and incarnations that are given now are higher than any that were given before, also by a state that was lost
-    /// when a copy of the manager's directory was put back: they begin with the second in which they are logged.
+    /// Sessions and incarnations that are given now are higher than any that were given before, also by a state that
+    /// was lost when a copy of the manager's directory was put back: they begin with the second in which they are
+    /// logged.
     fn floor_at(&self, time: WallTime) -> u64 {
         if self.level >= NUMBERS_LEVEL { (time.0 / 1_000_000_000) << NUMBERS_SHIFT } else { 0 }
     }

@@ -513,8 +513,8 @@ fn is_staged(bits: u64) -> bool {
 }
 
 impl Command {
-    /// The feature level from which on members understand it ([`cairn_types::feature`]). Written by hand: each new command,
-    /// and each new field that `apply` looks at, gets the newest level.
+    /// The feature level from which on members understand it ([`cairn_types::feature`]). Written by hand: each new
+    /// command, and each new field that `apply` looks at, gets the newest level.
     pub fn level(&self) -> u32 {
         match self {
             Self::Note(_) | Self::SetGray(_) => 1,

@@ -1,9 +1,10 @@
 //! What happened in the cluster, for people: a bounded list in the replicated state, one line an event.
 //!
-//! Events are made by `apply` from what a command changed, so all members have the same ones and a new leader has them too. What only
-//! the leader sees (that it leads, bad blocks that nodes tell of) it [notes](crate::command::Note) in the log. One command is one event of a kind:
-//! a node that is lost raises many epochs, in one line. The newest [`EVENTS_MAX`] are kept. Invariant: nothing depends on events.
-//! Not here: the texts of what is wrong now ([`crate::problems`]).
+//! Events are made by `apply` from what a command changed, so all members have the same ones and a new leader has them
+//! too. What only the leader sees (that it leads, bad blocks that nodes tell of) it [notes](crate::command::Note) in
+//! the log. One command is one event of a kind: a node that is lost raises many epochs, in one line. The newest
+//! [`EVENTS_MAX`] are kept. Invariant: nothing depends on events. Not here: the texts of what is wrong now
+//! ([`crate::problems`]).
 use crate::apply::Outcome;
 use crate::command::{Command, CreateVolume, MemberAt, Note, PutManager, Register};
 use crate::items::{DiskState, clip_to};

@@ -1,8 +1,8 @@
 //! What a new cluster's first volume waits for, and volumes with less redundancy of their names than they could have.
 //!
-//! The first volume is made by itself, at a moment when machines are being started one after the other. So it waits for as many nodes
-//! as the settings want: a volume that was made for the two nodes that happened to be first would keep all that is stored later on
-//! one disk, and nobody would know. Not here: making it (the `manager` crate).
+//! The first volume is made by itself, at a moment when machines are being started one after the other. So it waits for
+//! as many nodes as the settings want: a volume that was made for the two nodes that happened to be first would keep
+//! all that is stored later on one disk, and nobody would know. Not here: making it (the `manager` crate).
 use crate::config::Key;
 use crate::items::{Node, Partition, Roles};
 use crate::problems::partitions::{PARTITIONS_NAMED, named};

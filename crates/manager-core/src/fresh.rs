@@ -1,4 +1,5 @@
-//! Disks that take places in a group of which every disk is given up: they have nothing of it, and the group goes on empty.
+//! Disks that take places in a group of which every disk is given up: they have nothing of it, and the group goes on
+//! empty.
 //!
 //! Pure planning by the leader, at an operator's word. Not here: whether that may be done at all ([`Pg::force`]).
 use crate::pg::Pg;
@@ -8,8 +9,8 @@ use crate::state::State;
 use cairn_placement::{Chooser, Domains, NoSuccessor, Seat, Vacancy};
 use cairn_types::{DiskId, MemberState, NodeId};
 
-/// So many disks, each in the place of a lost member, of which `promoted` ones have theirs already; or why there are none.
-/// `heard`: the leader knows that the node lives.
+/// So many disks, each in the place of a lost member, of which `promoted` ones have theirs already; or why there are
+/// none. `heard`: the leader knows that the node lives.
 pub fn fresh(
     state: &State,
     soft: &Soft,

@@ -1,5 +1,5 @@
-//! What the generation that a disk brings says, held against the one that the log knows: whether it is the disk of before, an older
-//! copy of it, or whether the manager's state is the older one.
+//! What the generation that a disk brings says, held against the one that the log knows: whether it is the disk of
+//! before, an older copy of it, or whether the manager's state is the older one.
 //!
 //! Invariant: in doubt a disk counts as an older copy. That costs a comparison with the other members and nothing else.
 use cairn_types::generation::{Generation, Lineage};
@@ -17,8 +17,8 @@ pub enum Standing {
     ManagerIsOlder,
 }
 
-/// `known`: what the log has of the disk; `came`: what it tells. A rise that was not logged yet explains a higher number under a nonce
-/// of the disk's last starts, and nothing else does.
+/// `known`: what the log has of the disk; `came`: what it tells. A rise that was not logged yet explains a higher
+/// number under a nonce of the disk's last starts, and nothing else does.
 pub fn standing(known: Option<Generation>, came: &Lineage) -> Standing {
     let Some(known) = known else { return Standing::New };
     let Some(first) = came.runs.first() else { return Standing::Older };

@@ -8,9 +8,11 @@
 //! | gray | good | without it a scheme in use lacks disks, because others are away: new data on a slow disk is better than none |
 //! | gray | good | an operator says so |
 //!
-//! What is seen is the leader's memory: a new leader counts anew. What it comes to is in the log. A gray disk gets nothing new, and one
-//! at a time is emptied as if it were drained (`drain_gray_disks`). Invariants: never more than one of [`SHARE`] disks is marked, and never so many
-//! that a scheme in use lacks disks ([`State::may_be_gray`]); without [`PEERS_MIN`] peers that write, and of disks that are being filled, there is no evidence. Not here: the log, the moves ([`crate::moves`]).
+//! What is seen is the leader's memory: a new leader counts anew. What it comes to is in the log. A gray disk gets
+//! nothing new, and one at a time is emptied as if it were drained (`drain_gray_disks`). Invariants: never more than
+//! one of [`SHARE`] disks is marked, and never so many that a scheme in use lacks disks ([`State::may_be_gray`]);
+//! without [`PEERS_MIN`] peers that write, and of disks that are being filled, there is no evidence. Not here: the log,
+//! the moves ([`crate::moves`]).
 use crate::apply::Outcome;
 use crate::change::ItemKey;
 use crate::command::SetGray;

@@ -204,7 +204,8 @@ pub fn clip(text: &str) -> String {
 /// Bytes of a problem that a node tells: they are kept in memory only.
 pub const PROBLEM_MAX: usize = 2048;
 
-/// At most `most` bytes of what is wrong, in whole words: of a long one the beginning and the end, where the next step stands.
+/// At most `most` bytes of what is wrong, in whole words: of a long one the beginning and the end, where the next step
+/// stands.
 pub fn shorten(text: &str, most: usize) -> String {
     const GAP: &str = " … ";
     let clean = clip_to(text, usize::MAX);

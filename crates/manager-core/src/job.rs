@@ -1,4 +1,5 @@
-//! Jobs: long work on a tree that servers do in somebody's name (at present: conversion to another layout, and encoding of what has a later one: a layout in the stage *encoded* asks for that).
+//! Jobs: long work on a tree that servers do in somebody's name (at present: conversion to another layout, and encoding
+//! of what has a later one: a layout in the stage *encoded* asks for that).
 //!
 //! | is | becomes | when |
 //! |---|---|---|

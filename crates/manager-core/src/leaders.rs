@@ -1,5 +1,5 @@
-//! [`next_transfer`]: which meta partition's leadership goes to another member, so that no node leads more than its share.
-//! [`Calm`]: when that may be asked at all.
+//! [`next_transfer`]: which meta partition's leadership goes to another member, so that no node leads more than its
+//! share. [`Calm`]: when that may be asked at all.
 //!
 //! | what is | then |
 //! |---|---|
@@ -8,7 +8,8 @@
 //! | a member of a partition leads two partitions less than its leader does, or fewer | the largest such difference: it gets the leadership |
 //!
 //! **Invariant:** each transfer lowers the sum of the squares of what nodes lead, so a row of them ends; and a
-//! difference of one, which a transfer would only turn around, moves nothing. Not here: the transfer itself (the manager).
+//! difference of one, which a transfer would only turn around, moves nothing. Not here: the transfer itself (the
+//! manager).
 use crate::Soft;
 use crate::items::Roles;
 use crate::state::State;

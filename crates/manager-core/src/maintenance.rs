@@ -1,9 +1,9 @@
-//! What an operator wants of disks, nodes and racks: that everything leaves them (drain), that nothing is repaired for them
-//! for a time (hibernate), or that they are no part of the cluster any more (remove).
+//! What an operator wants of disks, nodes and racks: that everything leaves them (drain), that nothing is repaired for
+//! them for a time (hibernate), or that they are no part of the cluster any more (remove).
 //!
-//! A drain is a wish in the manager's log. What follows from it is decided anew each round ([`crate::moves`]), so it survives a
-//! change of leaders. A node that is drained is drained with the disks that it gets later, a rack with its nodes. Not here: the log
-//! (`apply/maintain.rs`, `apply/hibernate.rs`, `apply/remove.rs`).
+//! A drain is a wish in the manager's log. What follows from it is decided anew each round ([`crate::moves`]), so it
+//! survives a change of leaders. A node that is drained is drained with the disks that it gets later, a rack with its
+//! nodes. Not here: the log (`apply/maintain.rs`, `apply/hibernate.rs`, `apply/remove.rs`).
 use crate::command::{TargetKind, TargetOf};
 use crate::items::clip;
 use crate::state::State;
@@ -113,7 +113,8 @@ impl State {
         self.drains.keys().any(|target| self.is_in(target, disk))
     }
 
-    /// Where a disk that is added helps as one of this rack does: what comes to a rack that is drained is drained as well.
+    /// Where a disk that is added helps as one of this rack does: what comes to a rack that is drained is drained as
+    /// well.
     pub(crate) fn where_to_add(&self, rack: &str) -> String {
         match self.drains.contains_key(&Target::Rack(rack.to_owned())) {
             true => "in a new rack".to_owned(),
@@ -131,7 +132,8 @@ impl State {
     }
 }
 
-/// What only the managers knew when all of them are lost. It is not taken from a backup, which may be from before it was over.
+/// What only the managers knew when all of them are lost. It is not taken from a backup, which may be from before it
+/// was over.
 pub(crate) fn forgotten(backup: Option<&State>) -> String {
     let drains = backup.into_iter().flat_map(|state| state.drains().map(|(target, _)| format!("drain of {target}")));
     let sleeps = backup.into_iter().flat_map(|state| state.hibernations().map(|(t, _)| format!("hibernation of {t}")));

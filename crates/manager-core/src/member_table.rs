@@ -29,14 +29,14 @@
 //!
 //! Every row but "–" raises the epoch.
 //!
-//! A group *can be written* when as many members serve as the minimum of its scheme for writes, and *can be read* when as
-//! many serve as hold every byte: one copy, or k shards. *Down*: the node or disk is marked down. All that go down in one
-//! command fall together. *Failed*: somebody reported this member and a probe confirmed it; it leaves this group only.
-//! *Registered*: its process started anew. *Rejoined*: it had to leave, and answers again. *Writes back*: the group can
-//! be written, by a change of other members. *Sources back*: it can be read and could not before.
+//! A group *can be written* when as many members serve as the minimum of its scheme for writes, and *can be read* when
+//! as many serve as hold every byte: one copy, or k shards. *Down*: the node or disk is marked down. All that go down
+//! in one command fall together. *Failed*: somebody reported this member and a probe confirmed it; it leaves this group
+//! only. *Registered*: its process started anew. *Rejoined*: it had to leave, and answers again. *Writes back*: the
+//! group can be written, by a change of other members. *Sources back*: it can be read and could not before.
 //!
-//! *Older*: it registered as an older copy of itself ([`crate::generation`]); neither it nor others that came so with it are among
-//! those that serve or hold. Where too few are left, the group decides ([`crate::pg::Older`]).
+//! *Older*: it registered as an older copy of itself ([`crate::generation`]); neither it nor others that came so with
+//! it are among those that serve or hold. Where too few are left, the group decides ([`crate::pg::Older`]).
 //!
 //! Why *waiting*: an acknowledgement needs every serving member. Who served until the group could no longer be written
 //! therefore holds all that was ever acknowledged, and misses nothing for as long as nothing can be written. So it
@@ -46,8 +46,8 @@
 //! serve and are known to live: after a power failure of the whole cluster that leaves no group waiting for one
 //! particular disk.
 //!
-//! **Invariant:** serving and waiting members together are enough to read everything acknowledged, and each of them holds
-//! its part of it. Nobody is waiting while the group can be written.
+//! **Invariant:** serving and waiting members together are enough to read everything acknowledged, and each of them
+//! holds its part of it. Nobody is waiting while the group can be written.
 use cairn_types::MemberState;
 
 /// What happened to a member.

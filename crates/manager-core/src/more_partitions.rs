@@ -1,8 +1,8 @@
 //! More partitions for a volume that is there: the commands, and when a volume needs them.
 //!
-//! What a partition has stays in it: a split in the middle would part files from their directories. So a volume grows by partitions that
-//! begin empty, and new directories go to them while others have more (ChubaoFS, Algorithm 1). [`grow`] is asked by the leader
-//! now and then; it looks at what partitions reported.
+//! What a partition has stays in it: a split in the middle would part files from their directories. So a volume grows
+//! by partitions that begin empty, and new directories go to them while others have more (ChubaoFS, Algorithm 1).
+//! [`grow`] is asked by the leader now and then; it looks at what partitions reported.
 use crate::config::Key;
 use crate::soft::Soft;
 use crate::state::State;
@@ -51,8 +51,9 @@ struct Use {
     busy: u64,
 }
 
-/// The volume that needs more partitions most, if one does: its fullest partition is beyond the budget of memory and the average beyond
-/// three quarters of it; or its partitions are busier than the budget of load on average. It gets as many as it has, so it grows in few steps.
+/// The volume that needs more partitions most, if one does: its fullest partition is beyond the budget of memory and
+/// the average beyond three quarters of it; or its partitions are busier than the budget of load on average. It gets as
+/// many as it has, so it grows in few steps.
 ///
 /// Nothing is said of a volume whose partitions have not all been reported to this leader.
 pub fn grow(state: &State, soft: &Soft, nodes: &[NodeId]) -> Option<AddPartitions> {

@@ -1,12 +1,13 @@
 //! Which members that work leave their disks now, and where to: pure planning by the leader, from state and soft loads.
 //!
-//! Members of what is [drained](crate::maintenance), or of a [gray](crate::gray) disk, leave, one of a group at a time, to disks that keep the failure domains
-//! as [`Chooser::successor`](cairn_placement::Chooser::successor) does. They share what may be in flight with
-//! [`repair`](crate::repair), which is planned first. When nothing is drained, groups are mended that have more members in a
-//! failure domain than they need to ([`misplaced`]), and then disks that are fuller than `rebalance_above` give groups to
-//! disks that are emptier than `rebalance_below` ([`balance`]). A disk that joins and is away for `repair_delay_urgent`, has no room, or
-//! is itself to be emptied gives up, as does one that only balances while repair waits. Invariant: nobody leaves a group that could not be written without it, nor an erasure group of which another
-//! member does not serve.
+//! Members of what is [drained](crate::maintenance), or of a [gray](crate::gray) disk, leave, one of a group at a time,
+//! to disks that keep the failure domains as [`Chooser::successor`](cairn_placement::Chooser::successor) does. They
+//! share what may be in flight with [`repair`](crate::repair), which is planned first. When nothing is drained, groups
+//! are mended that have more members in a failure domain than they need to ([`misplaced`]), and then disks that are
+//! fuller than `rebalance_above` give groups to disks that are emptier than `rebalance_below` ([`balance`]). A disk
+//! that joins and is away for `repair_delay_urgent`, has no room, or is itself to be emptied gives up, as does one that
+//! only balances while repair waits. Invariant: nobody leaves a group that could not be written without it, nor an
+//! erasure group of which another member does not serve.
 //!
 //! Not here: the log, and what a move is for its group ([`crate::pg`]).
 mod balance;
@@ -79,8 +80,8 @@ fn cancels(state: &State, soft: &Soft, now: Time) -> Vec<MemberAt> {
     joined.map(at).take(GROUPS_MAX).collect()
 }
 
-/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`](crate::repair::note_lost). `heard`: the
-/// leader knows that the node lives.
+/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`](crate::repair::note_lost). `heard`:
+/// the leader knows that the node lives.
 pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> MovePlan {
     let mut plan = MovePlan { cancels: cancels(state, soft, now), ..MovePlan::default() };
     let mut planner = Planner::new(state, soft, heard, seed);
@@ -126,8 +127,8 @@ fn is_better(new: Seat, old: Seat, others: &[Seat]) -> bool {
     beside(new) < beside(old)
 }
 
-/// Other members on the fullest host of a group and in its fullest rack: with so many beside it a disk makes nothing worse.
-/// Else the members of one rack could not go to another one.
+/// Other members on the fullest host of a group and in its fullest rack: with so many beside it a disk makes nothing
+/// worse. Else the members of one rack could not go to another one.
 fn fullest(seats: &[Seat]) -> [usize; 2] {
     let most = |same: &dyn Fn(&Seat, &Seat) -> bool| {
         seats.iter().map(|seat| seats.iter().filter(|other| same(seat, other)).count()).max().unwrap_or(1) - 1

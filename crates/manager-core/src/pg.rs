@@ -1,10 +1,10 @@
 //! A placement group in the manager's state: members in order, their states, the epoch.
 //!
-//! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting members
-//! are always enough to read from, and none waits while the group can be written. No disk is a member twice, and a disk
-//! keeps its position: in an erasure group that is the number of its shard. Another disk takes a position only from a
-//! member that is away, or, having got everything, from one that [leaves](moving); the disk that leaves is remembered until
-//! the group is complete without it.
+//! Invariants: the epoch rises with every change of a state (by one a command), and only here. Serving and waiting
+//! members are always enough to read from, and none waits while the group can be written. No disk is a member twice,
+//! and a disk keeps its position: in an erasure group that is the number of its shard. Another disk takes a position
+//! only from a member that is away, or, having got everything, from one that [leaves](moving); the disk that leaves is
+//! remembered until the group is complete without it.
 mod force;
 mod moving;
 mod older;
@@ -187,8 +187,9 @@ impl Pg {
         self.raise(raised)
     }
 
-    /// The process of these disks started anew; `older` ones among them are older copies of themselves. `heard`: the leader knows that the disk's node lives; `able`: the
-    /// disk's node is up and the disk in service. True if the epoch rose.
+    /// The process of these disks started anew; `older` ones among them are older copies of themselves. `heard`: the
+    /// leader knows that the disk's node lives; `able`: the disk's node is up and the disk in service. True if the
+    /// epoch rose.
     pub fn register(
         &mut self,
         disks: &[DiskId],

@@ -5,11 +5,12 @@
 //! has every role in turn. Groups that lack members but may be written count (they are complete again soon), unless no
 //! group is complete: then some new ones are made, so that new chunks start with full redundancy.
 //!
-//! A disk that has none of them gets its share all the same, in groups beyond that number (up to [`BEYOND_TARGET`] times as many):
-//! a disk that came in the place of another one, or came back after others had replaced it, would stay empty until those are full.
+//! A disk that has none of them gets its share all the same, in groups beyond that number (up to [`BEYOND_TARGET`]
+//! times as many): a disk that came in the place of another one, or came back after others had replaced it, would stay
+//! empty until those are full.
 //!
-//! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the beginning:
-//! writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: the log.
+//! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the
+//! beginning: writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
 use crate::config::{Key, layout_flaw};
@@ -85,7 +86,8 @@ fn on_idle(state: &State, chooser: &mut Chooser, scheme: Scheme, idle: &[DiskId]
     groups
 }
 
-/// Disks with no group of this volume and scheme that have room for one: at least for as much as a group gets elsewhere.
+/// Disks with no group of this volume and scheme that have room for one: at least for as much as a group gets
+/// elsewhere.
 pub fn idle(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme) -> Vec<DiskId> {
     let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme && !pg.retired);
     let (wanted, most) = (target(state, scheme), state.config().number(Key::PgsPerVolumeMax) as usize);
@@ -131,8 +133,8 @@ pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
     Need { missing, writable }
 }
 
-/// Closed groups that are opened before new ones are made: all their serving members have room again, if only a little. Else
-/// a disk around its reserve would get new groups each time that some space comes back. Complete ones first.
+/// Closed groups that are opened before new ones are made: all their serving members have room again, if only a little.
+/// Else a disk around its reserve would get new groups each time that some space comes back. Complete ones first.
 pub fn reopen(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, but_for: &[u32]) -> Vec<u32> {
     let has_room = |pg: &Pg| {
         let mut serving = pg.members.iter().filter(|m| m.state == MemberState::Serving);

@@ -177,7 +177,8 @@ fn unreplaced(state: &State, soft: &Soft, out: &mut Problems) {
     ));
 }
 
-/// Drains that stand: members have nowhere to go. Groups that lack a member are told as such, and go on when they are complete.
+/// Drains that stand: members have nowhere to go. Groups that lack a member are told as such, and go on when they are
+/// complete.
 fn drains(state: &State, soft: &Soft, out: &mut Problems) {
     for (target, _) in state.drains() {
         let stays = |(pg, disk): &(PgId, DiskId)| {

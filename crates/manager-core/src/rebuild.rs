@@ -1,15 +1,16 @@
 //! Making the manager's state anew from what disks and meta nodes keep about themselves, when all managers are lost.
 //!
-//! Placement groups, nodes, disks and partitions come from what was found, names and settings from a backup if there is one.
-//! Of each group the state with the highest epoch counts, as a disk that serves in it has it: a write is acknowledged only
-//! after every serving member has the epoch durably, so nothing acknowledged belongs to a later one of which no serving
-//! member knows. Where disks that such a state names were not found, a later one may exist; that is said.
+//! Placement groups, nodes, disks and partitions come from what was found, names and settings from a backup if there is
+//! one. Of each group the state with the highest epoch counts, as a disk that serves in it has it: a write is
+//! acknowledged only after every serving member has the epoch durably, so nothing acknowledged belongs to a later one
+//! of which no serving member knows. Where disks that such a state names were not found, a later one may exist; that is
+//! said.
 //!
-//! Invariants: every id, epoch, incarnation, session id and map version that the new state gives is higher than any that the
-//! old one can have given, so nothing that an old manager decided has effect any more. Nothing is decided where what was
-//! found contradicts itself: the contradiction is named, and there is no state. No member is told to delete anything before
-//! all members of its group have served together.
-//! Not here: reading directories and writing the state into one (the `rescue` crate).
+//! Invariants: every id, epoch, incarnation, session id and map version that the new state gives is higher than any
+//! that the old one can have given, so nothing that an old manager decided has effect any more. Nothing is decided
+//! where what was found contradicts itself: the contradiction is named, and there is no state. No member is told to
+//! delete anything before all members of its group have served together. Not here: reading directories and writing the
+//! state into one (the `rescue` crate).
 use crate::items::{Cluster, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip, volume_name_flaw};
 use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
@@ -552,8 +553,8 @@ impl Builder<'_> {
     }
 }
 
-/// The place that a disk has given up. Behind the members of a group of copies is who joins, in whose place its state does not say:
-/// any will do, as all have the same. One that serves needs nobody.
+/// The place that a disk has given up. Behind the members of a group of copies is who joins, in whose place its state
+/// does not say: any will do, as all have the same. One that serves needs nobody.
 fn place_among(pg: &Pg, place: usize) -> Option<usize> {
     let joined = place == pg.members.len() && pg.scheme.is_replicated();
     let serves = || pg.members.iter().position(|member| member.state == MemberState::Serving);

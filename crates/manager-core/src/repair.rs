@@ -1,10 +1,11 @@
 //! Which lost members are replaced now, and by which disks: pure planning by the leader, from state and soft loads.
 //!
-//! A member is due when this leader saw its disk away for `repair_delay`, or for `repair_delay_urgent` when the group serves with the
-//! fewest members that writes need, or fewer. One whose former disk is in service again is not: that one gets its place back
-//! (see [`returns`]). One that never had anything and whose disk is full is due at once. The most endangered groups are first: those with the fewest serving members beyond what reads need.
-//! Domains are kept as [`Chooser::successor`] does; what cannot be replaced is named with the reason. Invariants: never
-//! more in flight than the settings say, on a disk and in the cluster; nobody is replaced whom reading needs.
+//! A member is due when this leader saw its disk away for `repair_delay`, or for `repair_delay_urgent` when the group
+//! serves with the fewest members that writes need, or fewer. One whose former disk is in service again is not: that
+//! one gets its place back (see [`returns`]). One that never had anything and whose disk is full is due at once. The
+//! most endangered groups are first: those with the fewest serving members beyond what reads need. Domains are kept as
+//! [`Chooser::successor`] does; what cannot be replaced is named with the reason. Invariants: never more in flight than
+//! the settings say, on a disk and in the cluster; nobody is replaced whom reading needs.
 //!
 //! Not here: the log, and what a replacement is ([`crate::pg`]).
 use crate::command::{ReplaceIn, Swap};
@@ -44,8 +45,8 @@ fn lost_since(state: &State, disk: &Disk) -> Option<WallTime> {
     })
 }
 
-/// Notes which disks are lost, at the time of the leader's own clock, which never jumps. Clocks of different leaders may
-/// differ by more than `repair_delay`, so the time in the log only says whether a disk was there in between.
+/// Notes which disks are lost, at the time of the leader's own clock, which never jumps. Clocks of different leaders
+/// may differ by more than `repair_delay`, so the time in the log only says whether a disk was there in between.
 pub fn note_lost(state: &State, soft: &mut Soft, now: Time) {
     let before = std::mem::take(&mut soft.lost);
     let first = |disk: DiskId, since: WallTime| {
@@ -80,9 +81,9 @@ fn returns_for(state: &State, pg: &Pg, position: usize) -> Option<DiskId> {
     best.or_else(|| of_place().next()).map(|f| f.disk)
 }
 
-/// Former members that are in service again and lack less than those that have their places now: one that was complete, in
-/// the place of one that is being filled; or anyone in the place of one that is away. Of a group that cannot be read, and in
-/// the place of one that is waited for, those that miss nothing.
+/// Former members that are in service again and lack less than those that have their places now: one that was complete,
+/// in the place of one that is being filled; or anyone in the place of one that is away. Of a group that cannot be
+/// read, and in the place of one that is waited for, those that miss nothing.
 pub fn returns(state: &State, pg: &Pg) -> Vec<DiskId> {
     if pg.retired {
         return Vec::new();
@@ -116,8 +117,8 @@ pub fn stuck<'a>(state: &'a State, soft: &'a Soft) -> impl Iterator<Item = (&'a 
     filling.filter(|(_, disk)| soft.disks.contains_key(disk) && state.free_above_reserve(*disk, soft) == 0)
 }
 
-/// A node's share of the rate of the whole cluster: as much as of the members that are being filled are on it; 0: there is no
-/// limit.
+/// A node's share of the rate of the whole cluster: as much as of the members that are being filled are on it; 0: there
+/// is no limit.
 pub fn share_of_rate(state: &State, node: NodeId) -> u64 {
     let rate = state.config().number(Key::RepairRate);
     if rate == 0 {
@@ -165,7 +166,8 @@ pub fn outlook(state: &State, soft: &Soft, pg: &Pg, position: usize, now: Time) 
     Some(format!("another disk takes its place in {} s ({})", left.as_secs_f64().ceil(), key.name()))
 }
 
-/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`]. `heard`: the leader knows that the node lives.
+/// Plans at most [`GROUPS_MAX`] groups, at the time of the clock of [`note_lost`]. `heard`: the leader knows that the
+/// node lives.
 pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> bool, seed: u64) -> RepairPlan {
     let mut plan = RepairPlan::default();
     let due = |pg: &&Pg| (0..pg.members.len()).any(|position| is_due(state, soft, pg, position, now));

@@ -1,10 +1,11 @@
-//! A state that is older than what was once given: it was restored from a copy, and others went on with what it has forgotten.
+//! A state that is older than what was once given: it was restored from a copy, and others went on with what it has
+//! forgotten.
 //!
-//! It **waits** until the nodes have said what they know: meanwhile `apply` refuses everything that could give a number, and
-//! everything that goes by what it has forgotten. Then what they know is taken up ([`crate::take_up`]), and it goes on.
-//! Invariants: no id, epoch, incarnation, session or map version is given twice. Ids between the first that was forgotten and the first
-//! that was given afterwards belong to what was forgotten, for good: whoever comes with one of them is let in under it.
-//! Not here: who finds out, and whom it waits for (the manager).
+//! It **waits** until the nodes have said what they know: meanwhile `apply` refuses everything that could give a
+//! number, and everything that goes by what it has forgotten. Then what they know is taken up ([`crate::take_up`]), and
+//! it goes on. Invariants: no id, epoch, incarnation, session or map version is given twice. Ids between the first that
+//! was forgotten and the first that was given afterwards belong to what was forgotten, for good: whoever comes with one
+//! of them is let in under it. Not here: who finds out, and whom it waits for (the manager).
 use crate::state::{Counters, State};
 use cairn_types::{DiskId, ErrorCode, NodeId, PartitionId, PgId, VolumeId, WallTime, era_of};
 use cairn_wire::error::WireError;
@@ -120,8 +121,8 @@ impl State {
     }
 }
 
-/// Why what a node says cannot be: numbers so far beyond what is known here that no cluster got there since would use up all that there
-/// are. Whoever knows no more than this state is always listened to, whatever a liar made of it.
+/// Why what a node says cannot be: numbers so far beyond what is known here that no cluster got there since would use
+/// up all that there are. Whoever knows no more than this state is always listened to, whatever a liar made of it.
 pub fn nonsense(state: &State, term: u64, seen: &SeenNumbers) -> Option<&'static str> {
     let next = &state.next;
     let ids = [

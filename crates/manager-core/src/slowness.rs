@@ -1,9 +1,9 @@
 //! Reports about members that answer probes: who is slow although alive.
 //!
-//! Rule: when at least `slow_reports` reports by at least two reporters (hosts of clients, nodes) about one disk came within `slow_window`, the
-//! disk is slow and is removed from the group that the last report names (never if it is the last serving member; the
-//! state machine sees to that). Memory of the leader only; bounded by [`DISKS_MAX`] disks and [`REPORTS_MAX`] reports
-//! each.
+//! Rule: when at least `slow_reports` reports by at least two reporters (hosts of clients, nodes) about one disk came
+//! within `slow_window`, the disk is slow and is removed from the group that the last report names (never if it is the
+//! last serving member; the state machine sees to that). Memory of the leader only; bounded by [`DISKS_MAX`] disks and
+//! [`REPORTS_MAX`] reports each.
 use cairn_types::{DiskId, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -51,7 +51,8 @@ pub struct Soft {
     pub pg_waits: BTreeMap<(PgId, DiskId), String>,
     /// Why members that are lost for long are not replaced, and what would help, in words.
     pub unreplaced: BTreeMap<(PgId, DiskId), String>,
-    /// Bad blocks of members that wait until they can be healed, and whether there are more on the node than it remembers.
+    /// Bad blocks of members that wait until they can be healed, and whether there are more on the node than it
+    /// remembers.
     pub unhealed: BTreeMap<(PgId, DiskId), (u64, bool)>,
     /// Chunks that serving members lack and look for, and how many of them nobody else has.
     pub missing: BTreeMap<(PgId, DiskId), (u64, u64)>,
@@ -102,8 +103,8 @@ impl Soft {
         }
     }
 
-    /// Whether all disks that serve and all partitions were reported to this leader. Before, what is said of space, names and
-    /// leaders would be wrong.
+    /// Whether all disks that serve and all partitions were reported to this leader. Before, what is said of space,
+    /// names and leaders would be wrong.
     pub fn is_complete(&self, state: &State) -> bool {
         let up = |node: NodeId| state.node(node).is_some_and(|node| node.up);
         let mut disks = state.disks().filter(|disk| disk.state == DiskState::InService && up(disk.node));

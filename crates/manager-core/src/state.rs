@@ -65,7 +65,8 @@ pub struct State {
     pub(crate) nodes: BTreeMap<NodeId, Arc<Node>>,
     pub(crate) disks: BTreeMap<DiskId, Arc<Disk>>,
     pub(crate) volumes: BTreeMap<VolumeId, Arc<Volume>>,
-    /// Until when volumes in the trash are kept at least: what was promised when they were put there. Means nothing for others.
+    /// Until when volumes in the trash are kept at least: what was promised when they were put there. Means nothing for
+    /// others.
     pub(crate) trash_promises: BTreeMap<VolumeId, WallTime>,
     pub(crate) partitions: BTreeMap<PartitionId, Arc<Partition>>,
     pub(crate) pgs: BTreeMap<PgId, Arc<Pg>>,

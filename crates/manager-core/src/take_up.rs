@@ -1,9 +1,9 @@
 //! What the nodes know that a restored state has forgotten: gathered, judged, and made a few commands.
 //!
-//! Of each group the state with the highest epoch counts, as a disk has it that serves in it: a write is acknowledged only after every
-//! serving member has the epoch durably ([`crate::rebuild`] goes by the same). Volumes and partitions are taken from the newest map
-//! that a meta node was told, those of which only the state is there from the nodes that have it.
-//! Not here: what a command does ([`crate::apply`]), and the numbers alone ([`crate::restored`]).
+//! Of each group the state with the highest epoch counts, as a disk has it that serves in it: a write is acknowledged
+//! only after every serving member has the epoch durably ([`crate::rebuild`] goes by the same). Volumes and partitions
+//! are taken from the newest map that a meta node was told, those of which only the state is there from the nodes that
+//! have it. Not here: what a command does ([`crate::apply`]), and the numbers alone ([`crate::restored`]).
 use crate::apply::VOLUME_PARTITIONS_MAX;
 use crate::items::{DiskState, Roles};
 use crate::pg::Pg;
@@ -219,8 +219,8 @@ fn holders(state: &PgState) -> impl Iterator<Item = (DiskId, NodeId)> {
 
 /// Who is still to be heard before what was told can be taken up.
 ///
-/// A later state of a group than one whose holders were all heard does not exist: the next one has a holder among them. So disks are
-/// waited for only as long as they are holders in the latest state that was told.
+/// A later state of a group than one whose holders were all heard does not exist: the next one has a holder among them.
+/// So disks are waited for only as long as they are holders in the latest state that was told.
 pub fn awaited(state: &State, told: &AllTold) -> Awaited {
     let keeps = |roles: Roles| roles.has(Roles::META) || roles.has(Roles::DATA);
     let known = state.servers().filter(|node| keeps(node.roles)).map(|node| node.id);
@@ -342,7 +342,8 @@ fn newest_map(told: &AllTold) -> Option<&Told> {
     with_map.max_by_key(|told| told.seen.map_version)
 }
 
-/// Volumes and partitions: of the newest map, and then those of which nobody's map tells. Their members are those of the furthest log.
+/// Volumes and partitions: of the newest map, and then those of which nobody's map tells. Their members are those of
+/// the furthest log.
 fn map_of(told: &AllTold) -> (Vec<Volume>, Vec<Partition>) {
     let newest = newest_map(told);
     let volumes = newest.map(|told| told.things.volumes.clone()).unwrap_or_default();

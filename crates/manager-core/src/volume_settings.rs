@@ -1,7 +1,8 @@
 //! Settings of one volume, in the place of the cluster's: changed with `cairn admin volume set`.
 //!
-//! Invariant: stored values are valid, each by itself and with the others; every change is checked whole, all mistakes are told
-//! at once, and nothing is set if there is any. What is not set is as the cluster has it. Not here: the cluster's ([`crate::config`]).
+//! Invariant: stored values are valid, each by itself and with the others; every change is checked whole, all mistakes
+//! are told at once, and nothing is set if there is any. What is not set is as the cluster has it. Not here: the
+//! cluster's ([`crate::config`]).
 use crate::config::{Config, Key, flaw};
 use cairn_wire::manager::ConfigItem;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! What the leader does by itself: the first entries of a cluster, watching nodes, keeping placement groups open,
-//! taking members back, replacing those that are lost, emptying what is drained and the trash of volumes, spreading leaders, the default volume, its own group.
+//! taking members back, replacing those that are lost, emptying what is drained and the trash of volumes, spreading
+//! leaders, the default volume, its own group.
 //!
 //! One loop, so that one duty is decided at a time; every decision is looked at again on the next round, so nothing
 //! hangs on a single attempt. Not here: what is done on request (`ops/`).

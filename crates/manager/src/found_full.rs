@@ -1,8 +1,9 @@
 //! What writers found full a moment ago: the leader's memory only.
 //!
-//! A writer that meets a full group has it closed and another one made. How full disks are is known from heartbeats, up to a second later: until
-//! then the others are made on the same disks, and are found full as well. Invariant: while groups of a volume and scheme are found full, others are
-//! made at most every [`MADE_APART`]; else some hundreds would be made in that second, and stay.
+//! A writer that meets a full group has it closed and another one made. How full disks are is known from heartbeats, up
+//! to a second later: until then the others are made on the same disks, and are found full as well. Invariant: while
+//! groups of a volume and scheme are found full, others are made at most every [`MADE_APART`]; else some hundreds would
+//! be made in that second, and stay.
 use cairn_types::{Scheme, Time, VolumeId};
 use std::collections::BTreeMap;
 use std::time::Duration;

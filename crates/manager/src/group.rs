@@ -42,8 +42,8 @@ impl Group {
 }
 
 impl Manager {
-    /// The group as its leader sees it now, and the answer as it came; or why nobody who leads answered. One that sleeps wakes with the
-    /// question, and is asked again.
+    /// The group as its leader sees it now, and the answer as it came; or why nobody who leads answered. One that
+    /// sleeps wakes with the question, and is asked again.
     pub(crate) async fn ask_group(&self, group: &Group) -> Result<(GroupView, GroupMembersResponse), String> {
         for _ in 1..ROUNDS {
             let answer = self.ask_group_once(group).await;

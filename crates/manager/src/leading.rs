@@ -122,7 +122,8 @@ impl Leading {
         self.soft.partitions.retain(|id, _| !silent(id));
     }
 
-    /// Remembers that a member was removed from the group as it was in an epoch. Many report one failure: it counts once.
+    /// Remembers that a member was removed from the group as it was in an epoch. Many report one failure: it counts
+    /// once.
     pub(crate) fn removed(&mut self, pg: PgId, disk: DiskId, epoch: Epoch, now: Time) {
         if self.removals.len() >= REMOVALS_MAX {
             let oldest = self.removals.iter().min_by_key(|(_, removal)| removal.at).map(|(key, _)| *key);

@@ -101,8 +101,8 @@ impl Manager {
         Ok(f(&self.replica.read(), leading))
     }
 
-    /// Changes what this leadership remembers, also while its lease has run out for a moment: what was begun would count as
-    /// under way for ever if its end were not noted then. Nothing is done once another term has begun.
+    /// Changes what this leadership remembers, also while its lease has run out for a moment: what was begun would
+    /// count as under way for ever if its end were not noted then. Nothing is done once another term has begun.
     pub(crate) fn remember(&self, term: u64, f: impl FnOnce(&mut Leading)) {
         if let Some(leading) = self.leading.lock().as_mut().filter(|leading| leading.term == term) {
             f(leading);
@@ -144,8 +144,8 @@ impl Manager {
         Err(WireError::new(code, understanding.refusal("this", needed)))
     }
 
-    /// Whether this leader, or who elected it, has forgotten something and the nodes were not asked for it yet: managers of before do not
-    /// know how.
+    /// Whether this leader, or who elected it, has forgotten something and the nodes were not asked for it yet:
+    /// managers of before do not know how.
     pub(crate) fn must_compare(&self) -> bool {
         let forgot = || self.log.get().is_some_and(|log| log.status().core.forgot);
         self.replica.read().level() >= RESTORED_LEVEL && forgot()

@@ -1,7 +1,8 @@
 //! How far members that catch up have come, from what they report with heartbeats; the leader's memory only.
 //!
-//! A member's bytes are held against those of the group's primary. The rate is that of at least the last [`HALF`] and at most twice
-//! that; before [`KNOWN`] there is none: a member that has just begun, or compares lists, would be said to need hours.
+//! A member's bytes are held against those of the group's primary. The rate is that of at least the last [`HALF`] and
+//! at most twice that; before [`KNOWN`] there is none: a member that has just begun, or compares lists, would be said
+//! to need hours.
 use crate::leading::Leading;
 use cairn_manager_core::{DiskState, Pg, State, Target, repair};
 use cairn_types::{DiskId, MemberState, PgId, Time};

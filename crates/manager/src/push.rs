@@ -1,9 +1,9 @@
 //! Telling members of placement groups their new epochs, until they acknowledge or a newer epoch supersedes it.
 //!
 //! A node that refuses a state has not taken it: as long as one of its disks is to receive writes under it, it is told
-//! again. One task a node at a time; what is not acknowledged goes along with later attempts. A node that is marked down is
-//! not told: it learns everything when it registers. A new leader need not repeat what an older one pushed: members
-//! compare map versions with every heartbeat.
+//! again. One task a node at a time; what is not acknowledged goes along with later attempts. A node that is marked
+//! down is not told: it learns everything when it registers. A new leader need not repeat what an older one pushed:
+//! members compare map versions with every heartbeat.
 use crate::manager::Manager;
 use cairn_manager_core::{Pg, State};
 use cairn_rpc::CallOptions;
@@ -129,8 +129,8 @@ impl Manager {
         Some((address, request))
     }
 
-    /// Strikes out what was told and is still so. What was refused is owed on, if a disk there is to take writes under it:
-    /// nobody may believe that such a member is in the epoch.
+    /// Strikes out what was told and is still so. What was refused is owed on, if a disk there is to take writes under
+    /// it: nobody may believe that such a member is in the epoch.
     fn acknowledged(&self, node: NodeId, term: u64, request: &ApplyPgsRequest, refused: &[u32]) {
         let mut leading = self.leading.lock();
         let Some(leading) = leading.as_mut().filter(|leading| leading.term == term) else { return };

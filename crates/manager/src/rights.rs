@@ -1,8 +1,8 @@
 //! What keys of clients see and may do here: their volumes, and nothing of others.
 //!
-//! Invariant: whoever has a key with limits is answered of other volumes as of such that there are not; nothing that is about the whole cluster
-//! is told but what a client needs to work: nodes, disks, and who leads.
-//! Not here: who may ask for which operation at all (`wire::audience`).
+//! Invariant: whoever has a key with limits is answered of other volumes as of such that there are not; nothing that is
+//! about the whole cluster is told but what a client needs to work: nodes, disks, and who leads. Not here: who may ask
+//! for which operation at all (`wire::audience`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -138,8 +138,8 @@ impl ManagerServer {
         self.manager.permit().is_ok()
     }
 
-    /// Version, length and CRC-32C of this member's state: members that have applied the same commands have the same. It
-    /// walks through the state: for tests.
+    /// Version, length and CRC-32C of this member's state: members that have applied the same commands have the same.
+    /// It walks through the state: for tests.
     pub fn state_digest(&self) -> (u64, u64, u32) {
         let state = self.manager.replica.read().clone();
         let (mut bytes, mut crc) = (0, 0);
@@ -272,7 +272,8 @@ impl Desk {
 }
 
 impl Desk {
-    /// What clients ask: within the limits of their keys, which are looked up when the answer is given, for volumes come and go meanwhile.
+    /// What clients ask: within the limits of their keys, which are looked up when the answer is given, for volumes
+    /// come and go meanwhile.
     fn for_clients(&self, request: &Request<'_>, reply: Reply) {
         let (r, peer) = (request, request.peer.clone());
         match Opcode::from_code(request.opcode) {

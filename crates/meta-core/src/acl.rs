@@ -1,9 +1,10 @@
 //! POSIX access control lists (acl(5), IEEE 1003.1e draft 17), in the kernel's format of `system.posix_acl_access` and
 //! `system.posix_acl_default`: version 2 (u32), then entries of tag (u16), permission (u16), id (u32), little-endian.
 //!
-//! They are stored as extended attributes of these names. Invariants: a stored list is valid; the file mode's bits are those
-//! of the owner, of the mask (of the group where there is none) and of others in the access list; a list that says no more
-//! than the mode is not stored; an inode says in its attributes whether it has lists, so the others pay nothing.
+//! They are stored as extended attributes of these names. Invariants: a stored list is valid; the file mode's bits are
+//! those of the owner, of the mask (of the group where there is none) and of others in the access list; a list that
+//! says no more than the mode is not stored; an inode says in its attributes whether it has lists, so the others pay
+//! nothing.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::key;

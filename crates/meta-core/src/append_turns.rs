@@ -1,9 +1,10 @@
-//! Turns of those who append to one file at the same time: each is told where its bytes come to lie if all before it are published, so that
-//! nobody writes what has to be written again.
+//! Turns of those who append to one file at the same time: each is told where its bytes come to lie if all before it
+//! are published, so that nobody writes what has to be written again.
 //!
-//! Memory of one leader, and nothing but advice: what makes an append whole is that its publish compares the size. A turn that is forgotten, or a file
-//! that grows in another way, costs its writers a rewrite. Invariant: the turns of a file follow each other without a gap, the first one begins where the
-//! file ended when it was looked at last. Bounds: [`FILES_MAX`] files, [`TURNS_MAX`] turns of each. The time is told.
+//! Memory of one leader, and nothing but advice: what makes an append whole is that its publish compares the size. A
+//! turn that is forgotten, or a file that grows in another way, costs its writers a rewrite. Invariant: the turns of a
+//! file follow each other without a gap, the first one begins where the file ended when it was looked at last. Bounds:
+//! [`FILES_MAX`] files, [`TURNS_MAX`] turns of each. The time is told.
 use cairn_types::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! The list of open appends: so that the leader finds those that nobody publishes any more, without a walk through the namespace.
+//! The list of open appends: so that the leader finds those that nobody publishes any more, without a walk through the
+//! namespace.
 //!
-//! Invariants: what is listed is open, and its file is not dead. What is open is listed from its first publish under [`APPENDING_LEVEL`] on: one
-//! that was opened before is left to the next writer. Not here: what is done with them (`meta`).
+//! Invariants: what is listed is open, and its file is not dead. What is open is listed from its first publish under
+//! [`APPENDING_LEVEL`] on: one that was opened before is left to the next writer. Not here: what is done with them
+//! (`meta`).
 use crate::encoding::AppendRecord;
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;

@@ -1,11 +1,12 @@
-//! Reading the tree of a partition as it was at a snapshot: single keys, cursors and ranges that find images before what is there now.
+//! Reading the tree of a partition as it was at a snapshot: single keys, cursors and ranges that find images before
+//! what is there now.
 //!
-//! Inode numbers of a snapshot are numbers of their own outside of this file: the lower 48 bits are the inode's, the upper 16 say which
-//! snapshot (`view`). Keys come with them and go with them, so what is built on the tree knows nothing of it; in values they are
-//! put where values are decoded.
+//! Inode numbers of a snapshot are numbers of their own outside of this file: the lower 48 bits are the inode's, the
+//! upper 16 say which snapshot (`view`). Keys come with them and go with them, so what is built on the tree knows
+//! nothing of it; in values they are put where values are decoded.
 //!
-//! A step of a cursor costs a descent for the image, one for what is there, one for the value, and passes over what came later one by one. It
-//! stays within the inode where it was set. Entries of inode 0 are those of now.
+//! A step of a cursor costs a descent for the image, one for what is there, one for the value, and passes over what
+//! came later one by one. It stays within the inode where it was set. Entries of inode 0 are those of now.
 use crate::key::{self, INODE_BITS};
 use crate::layers::{kept_inode, read_image};
 use cairn_tree::{Cursor, Range, Tree};
@@ -70,7 +71,8 @@ impl At {
         }
     }
 
-    /// The first entry of the same inode at or after a stored key. Others are not looked through: all behind it may be newer.
+    /// The first entry of the same inode at or after a stored key. Others are not looked through: all behind it may be
+    /// newer.
     fn first(&self, tree: &Tree, from: &[u8]) -> Found {
         let mut from = from.to_vec();
         loop {

@@ -1,7 +1,8 @@
 //! When the blocks of extents were named first, and freeing by that: what snapshots need to know of an extent map.
 //!
-//! Invariants: extents of one file that touch the same granule of a chunk have the same birth, or births between which no snapshot is left;
-//! it is that of the oldest bytes that were named in it. So a granule has one birth, whichever of its extents goes last.
+//! Invariants: extents of one file that touch the same granule of a chunk have the same birth, or births between which
+//! no snapshot is left; it is that of the oldest bytes that were named in it. So a granule has one birth, whichever of
+//! its extents goes last.
 use crate::encoding::Extent;
 use crate::extent_map::{BlockRange, UNBORN, join, joined, subtract};
 use crate::limits::SHARED_BLOCK_SCAN_MAX;
@@ -9,8 +10,8 @@ use crate::namespace::Namespace;
 use std::collections::BTreeMap;
 
 impl Namespace {
-    /// Says of extents that are going to be named since when their blocks are. Granules that the file names already, by whatever bytes,
-    /// keep their birth, and become extents of their own.
+    /// Says of extents that are going to be named since when their blocks are. Granules that the file names already, by
+    /// whatever bytes, keep their birth, and become extents of their own.
     pub(crate) fn give_birth(&self, inode: u64, extents: &mut Vec<Extent>) {
         let birth = self.birth();
         if birth == 0 || extents.iter().all(|extent| extent.birth != UNBORN) {
@@ -30,8 +31,8 @@ impl Namespace {
         *extents = born;
     }
 
-    /// What the file has of the same chunks, in the order of chunks. False: of a file with very many extents only what is around; that has
-    /// what is named again at its own place.
+    /// What the file has of the same chunks, in the order of chunks. False: of a file with very many extents only what
+    /// is around; that has what is named again at its own place.
     fn extents_of_chunks(&self, inode: u64, extents: &[Extent]) -> (Vec<Extent>, bool) {
         let mut chunks: Vec<(u32, u32)> = extents.iter().map(|extent| (extent.pg, extent.index)).collect();
         chunks.sort_unstable();
@@ -72,7 +73,8 @@ impl Namespace {
                 ranges.push((from, to, other.birth));
             }
         }
-        // Granules of which it has a part only may have older bytes that are not known here: they are kept longer than they had to be.
+        // Granules of which it has a part only may have older bytes that are not known here: they are kept longer than
+        // they had to be.
         let ends = [(first, extent.chunk_offset), (end - 1, extent.chunk_end())];
         for (at, _) in ends.into_iter().filter(|(_, offset)| !offset.is_multiple_of(granule)) {
             let (blocks, next) = (at * extent.granule_blocks(), (at + 1) * extent.granule_blocks());
@@ -94,8 +96,8 @@ impl Namespace {
         }
     }
 
-    /// Takes the references of shared pieces, of all at once: a granule has one reference of the file, whatever the births of those that touch
-    /// it. What had its last one is as old as the oldest of them.
+    /// Takes the references of shared pieces, of all at once: a granule has one reference of the file, whatever the
+    /// births of those that touch it. What had its last one is as old as the oldest of them.
     pub(crate) fn drop_shared(&mut self, inode: u64, pieces: &[Extent]) {
         let mut freed = Vec::new();
         self.drop_references(inode, pieces, &mut freed);
@@ -122,8 +124,8 @@ impl Namespace {
         }
     }
 
-    /// Lets `collect` say for pieces of one birth after the other, oldest first, which blocks nothing names any more, and frees those or keeps
-    /// them for snapshots.
+    /// Lets `collect` say for pieces of one birth after the other, oldest first, which blocks nothing names any more,
+    /// and frees those or keeps them for snapshots.
     pub(crate) fn release_by_birth(
         &mut self,
         pieces: &[Extent],

@@ -1,4 +1,5 @@
-//! [`Found`]: what the check of a namespace finds in one pass over all keys. Every entry has a kind that is known, and is what its key says.
+//! [`Found`]: what the check of a namespace finds in one pass over all keys. Every entry has a kind that is known, and
+//! is what its key says.
 use crate::check_snapshots::FoundSnapshots;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;

@@ -1,4 +1,5 @@
-//! What must hold of snapshots between two operations, checked by reading everything. Part of [`Namespace::check_invariants`].
+//! What must hold of snapshots between two operations, checked by reading everything. Part of
+//! [`Namespace::check_invariants`].
 use crate::check::{Violation, ensure};
 use crate::encoding::{Extent, Inode, KeptRecord, ShareRecord, SnapshotRecord};
 use crate::key::{self, Kind};

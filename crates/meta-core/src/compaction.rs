@@ -1,10 +1,11 @@
-//! Packs that are mostly dead, and what to move out of them: a *pack* is a sealed chunk of a replicated group, in which files lie
-//! side by side. What is freed goes by holes; its tables, and what holes cannot give back, stay until nothing of it lives.
+//! Packs that are mostly dead, and what to move out of them: a *pack* is a sealed chunk of a replicated group, in which
+//! files lie side by side. What is freed goes by holes; its tables, and what holes cannot give back, stay until nothing
+//! of it lives.
 //!
-//! Invariants: of what a pack takes on the disks of its members at most [`DEAD_PERCENT_MAX`] is dead, unless nothing would be gained
-//! by moving the rest, or it cannot be moved whole. Nothing is decided from a list alone: only a version of the namespace taken
-//! after it tells what lives, and a pack of which a listed block is neither named nor being freed is left alone, for its writer
-//! may yet name it. Bounds: [`PACKS_MAX`] packs, [`PLACES_MAX`] places.
+//! Invariants: of what a pack takes on the disks of its members at most [`DEAD_PERCENT_MAX`] is dead, unless nothing
+//! would be gained by moving the rest, or it cannot be moved whole. Nothing is decided from a list alone: only a
+//! version of the namespace taken after it tells what lives, and a pack of which a listed block is neither named nor
+//! being freed is left alone, for its writer may yet name it. Bounds: [`PACKS_MAX`] packs, [`PLACES_MAX`] places.
 //!
 //! Not here: the lists, and who moves. A move is a publish of the same bytes on top of the version that was read.
 use crate::block_set::BlockSet;
@@ -78,7 +79,8 @@ pub struct Packs {
 }
 
 impl Packs {
-    /// Takes a pack into account if it is mostly dead and something of it lives. One that is wholly dead goes by itself.
+    /// Takes a pack into account if it is mostly dead and something of it lives. One that is wholly dead goes by
+    /// itself.
     pub fn consider(&mut self, pack: &PackUse) {
         let mut unnamed = BlockSet::default();
         pack.used.iter().for_each(|(first, end)| unnamed.insert(u64::from(*first), u64::from(*end)));
@@ -150,8 +152,8 @@ impl Packs {
         }
     }
 
-    /// What has to be moved, most is gained from the first. Blocks that several places share would be there once for each, so a
-    /// pack of which that makes too much stays as it is.
+    /// What has to be moved, most is gained from the first. Blocks that several places share would be there once for
+    /// each, so a pack of which that makes too much stays as it is.
     pub fn into_plan(mut self) -> Vec<PlannedPack> {
         let walked = self.walked;
         self.packs.retain(|_, pack| {
@@ -171,8 +173,8 @@ impl Packs {
     }
 }
 
-/// What one partition names of packs, for another one that collects it of all. Bound: so many places as were asked for; a pack of which
-/// there are more is left out whole.
+/// What one partition names of packs, for another one that collects it of all. Bound: so many places as were asked for;
+/// a pack of which there are more is left out whole.
 #[derive(Debug)]
 pub struct PackNames {
     /// `None`: left out.
@@ -245,8 +247,8 @@ mod tests {
         assert_eq!(plan(&[whole, pack(1, &[(0, 60)], TABLES + 60 * BLOCK)], &all(2)), []);
     }
 
-    /// Bytes that a living writer is about to name, or that are not where a move finds them, would keep a pack half dead for
-    /// ever, and be moved out of it again and again.
+    /// Bytes that a living writer is about to name, or that are not where a move finds them, would keep a pack half
+    /// dead for ever, and be moved out of it again and again.
     #[test]
     fn packs_that_cannot_be_moved_whole_stay() {
         let packs: Vec<PackUse> = (0..6).map(|index| pack(index, &[(0, 4)], LITTLE)).collect();
@@ -268,7 +270,8 @@ mod tests {
         assert_eq!(plan(&packs, &[]), []);
     }
 
-    /// A pack would be moved of which another partition names what nobody has heard of; or an answer become too long to be sent.
+    /// A pack would be moved of which another partition names what nobody has heard of; or an answer become too long to
+    /// be sent.
     #[test]
     fn what_others_name_counts_and_is_bounded() {
         let named = |inode, index, block| named(inode, index, block, block + 1);

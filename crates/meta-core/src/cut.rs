@@ -4,9 +4,9 @@
 //! mark on are stale: they are not part of the file, whatever its size, and `ReclaimBatch` frees them.
 //!
 //! Invariants: the size is at most the mark; no extent crosses it; before something is written or the file grows beyond
-//! the mark, what is stale up to there is freed and the mark moved. Where that is too much for one entry, the request is
-//! told to come again (`Overloaded`) while the leader's batches go on. So no entry frees more than a bounded number of
-//! extents, and nothing stale ever becomes part of the file again.
+//! the mark, what is stale up to there is freed and the mark moved. Where that is too much for one entry, the request
+//! is told to come again (`Overloaded`) while the leader's batches go on. So no entry frees more than a bounded number
+//! of extents, and nothing stale ever becomes part of the file again.
 use crate::dead::Budget;
 use crate::encoding::varint::Cursor;
 use crate::encoding::{Extent, Inode};

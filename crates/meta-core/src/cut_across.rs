@@ -1,10 +1,10 @@
 //! A snapshot of a volume with several partitions: each partition's part of it, and whether it counts.
 //!
-//! The leader of the partition of the root (*home*) has all partitions hold what changes them ([`crate::Gate`]), then cut, home first, and logs
-//! last that the snapshot is complete. Nobody relies on it before. What was acknowledged before all held is in every cut: it was proposed
-//! before its partition's hold. What was proposed after a cut is in no other cut that depends on it: the others hold until theirs. So
-//! the cuts are one moment of the whole volume, and that the moment of one cut may be some milliseconds behind that of another
-//! makes no difference.
+//! The leader of the partition of the root (*home*) has all partitions hold what changes them ([`crate::Gate`]), then
+//! cut, home first, and logs last that the snapshot is complete. Nobody relies on it before. What was acknowledged
+//! before all held is in every cut: it was proposed before its partition's hold. What was proposed after a cut is in no
+//! other cut that depends on it: the others hold until theirs. So the cuts are one moment of the whole volume, and that
+//! the moment of one cut may be some milliseconds behind that of another makes no difference.
 //!
 //! | entry | at | does |
 //! |---|---|---|
@@ -13,13 +13,13 @@
 //! | `EndCut` | home | it is complete; or void, which is deleted as any other |
 //! | `FollowSnapshots` | the others | which are complete, deleted, or called otherwise |
 //!
-//! An operation across partitions that has locked something when it is cut belongs to the snapshot if it was decided before its decider's cut.
-//! Each decision notes the number of its partition's last cut (`TxEffects.after_snapshot`): what a participant does of it later is done as if
-//! it had been done before all snapshots with higher numbers. Until then reads of what was locked wait.
+//! An operation across partitions that has locked something when it is cut belongs to the snapshot if it was decided
+//! before its decider's cut. Each decision notes the number of its partition's last cut (`TxEffects.after_snapshot`):
+//! what a participant does of it later is done as if it had been done before all snapshots with higher numbers. Until
+//! then reads of what was locked wait.
 //!
-//! Invariants: numbers ascend in each partition; what home does not list as pending or complete, and has given before, becomes complete
-//! nowhere.
-//! Not here: holding, and who asks whom (the `meta` crate).
+//! Invariants: numbers ascend in each partition; what home does not list as pending or complete, and has given before,
+//! becomes complete nowhere. Not here: holding, and who asks whom (the `meta` crate).
 use crate::encoding::SnapshotRecord;
 use crate::error::{OpError, Result};
 use crate::message::writer::put_number;

@@ -22,7 +22,8 @@ pub struct Reclaimable {
     pub sessions: u64,
     /// Files that were cut and have extents behind their end.
     pub cuts: u64,
-    /// Directories whose entries are to be counted by another quota; 0 while an operation across partitions has locked the next one.
+    /// Directories whose entries are to be counted by another quota; 0 while an operation across partitions has locked
+    /// the next one.
     pub recounts: u64,
     /// Snapshots that are being deleted.
     pub snapshots: u64,
@@ -333,8 +334,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. An entry whose inode is
-    /// locked, or another partition's, is noted and waits.
+    /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. An
+    /// entry whose inode is locked, or another partition's, is noted and waits.
     fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<()> {
         let entries = self.entries_after(inode, &self.last_waiting(inode), budget.inodes)?;
         for (name, dentry) in &entries {

@@ -1,13 +1,14 @@
 //! Deaths that wait for readers: a session that opened a file by Open alone has no hold in the log.
 //!
-//! While a partition's sessions use Open (`SetDeferral`, proposed by the leader before it answers the first one), an inode
-//! that loses its last name and holder is not taken apart but numbered and listed. Keep-alives tell the numbers to the
-//! sessions; `ReclaimBatch` takes apart what all of them have acknowledged. Until then the inode is as good as held.
+//! While a partition's sessions use Open (`SetDeferral`, proposed by the leader before it answers the first one), an
+//! inode that loses its last name and holder is not taken apart but numbered and listed. Keep-alives tell the numbers
+//! to the sessions; `ReclaimBatch` takes apart what all of them have acknowledged. Until then the inode is as good as
+//! held.
 //!
 //! Invariants: numbers ascend over the whole life of the partition and over restarts (they contain the index of their
-//! entry), so whoever has seen [`Namespace::death_position`] has been told of every death up to it; a deferred inode has
-//! no name, is not in the list of the dead, and has exactly one entry in the list of the deferred.
-//! Not here: who has acknowledged what (the leader's memory, in `meta`).
+//! entry), so whoever has seen [`Namespace::death_position`] has been told of every death up to it; a deferred inode
+//! has no name, is not in the list of the dead, and has exactly one entry in the list of the deferred. Not here: who
+//! has acknowledged what (the leader's memory, in `meta`).
 use crate::dead::Budget;
 use crate::encoding::Inode;
 use crate::encoding::varint::Cursor;

@@ -372,8 +372,8 @@ impl Namespace {
             };
             freed.extend(columns.iter().map(|(pg, index)| (*pg, *index, first, end)));
         }
-        // Published after all, and cloned or kept by a snapshot since: whoever gives them back did not hear of that. What a snapshot may
-        // have is left to the garbage scan, which knows.
+        // Published after all, and cloned or kept by a snapshot since: whoever gives them back did not hear of that.
+        // What a snapshot may have is left to the garbage scan, which knows.
         if self.has_snapshots() {
             freed.clear();
         }

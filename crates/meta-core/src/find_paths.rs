@@ -97,8 +97,8 @@ impl NamespaceSnapshot {
         self.is_own(id)
     }
 
-    /// Goes up from a directory of this partition. `names`: those of directories on the way are wanted, and first that of `child`, unless
-    /// that is 0.
+    /// Goes up from a directory of this partition. `names`: those of directories on the way are wanted, and first that
+    /// of `child`, unless that is 0.
     pub fn way_up(&self, directory: u64, child: u64, names: bool) -> WayUp {
         let mut way = WayUp { top: directory, ..WayUp::default() };
         let (mut at, mut below) = (directory, child);

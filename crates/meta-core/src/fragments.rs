@@ -1,9 +1,10 @@
-//! How fragmented files are: *seams*, places where two extents of a file meet that are not one behind the other in one chunk.
-//! A hole makes no seam: what it separates cannot be joined.
+//! How fragmented files are: *seams*, places where two extents of a file meet that are not one behind the other in one
+//! chunk. A hole makes no seam: what it separates cannot be joined.
 //!
-//! Two ways to files that have many: the namespace says which ones an operation gave extents to (no state: whoever
-//! does not listen misses it), and a version of it can be walked through in steps. Memory: none beside the file at hand and
-//! [`GROWN_MAX`] notes. Not here: how many are too many, and what is done about it (`meta`, and `client` on data nodes).
+//! Two ways to files that have many: the namespace says which ones an operation gave extents to (no state: whoever does
+//! not listen misses it), and a version of it can be walked through in steps. Memory: none beside the file at hand and
+//! [`GROWN_MAX`] notes. Not here: how many are too many, and what is done about it (`meta`, and `client` on data
+//! nodes).
 use crate::check::Violation;
 use crate::encoding::Extent;
 use crate::key::{self, Kind};
@@ -50,8 +51,8 @@ impl FragmentScan {
         Self { from, to, ..Self::default() }
     }
 
-    /// Looks at up to `entries` more entries and gives each file that has extents to `f` when it has been seen whole. False when
-    /// there are no more. An entry that cannot be read ends the walk.
+    /// Looks at up to `entries` more entries and gives each file that has extents to `f` when it has been seen whole.
+    /// False when there are no more. An entry that cannot be read ends the walk.
     pub fn step(
         &mut self,
         snapshot: &NamespaceSnapshot,

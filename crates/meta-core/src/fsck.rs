@@ -1,11 +1,11 @@
-//! Proof of a version of the namespace, in steps and in bounded memory, however large it is: every inode has a name or a
-//! reason to be without one, every directory leads to the root, numbers of links, sizes, totals and quotas are what they
-//! count, extents of a file are in order.
+//! Proof of a version of the namespace, in steps and in bounded memory, however large it is: every inode has a name or
+//! a reason to be without one, every directory leads to the root, numbers of links, sizes, totals and quotas are what
+//! they count, extents of a file are in order.
 //!
-//! Four walks: [`Stage::Entries`] looks at each inode's own keys and adds up totals; [`Stage::Links`] counts the names of
-//! a part of the inodes at a time; [`Stage::Tree`] climbs from each directory; [`Stage::Shares`] counts who names shared
-//! blocks (`share_check`). Memory: the inodes of a part, one sum a
-//! quota, [`FINDINGS_MAX`] findings. Not here: chunks on data nodes (`meta`), mending (`mend`).
+//! Four walks: [`Stage::Entries`] looks at each inode's own keys and adds up totals; [`Stage::Links`] counts the names
+//! of a part of the inodes at a time; [`Stage::Tree`] climbs from each directory; [`Stage::Shares`] counts who names
+//! shared blocks (`share_check`). Memory: the inodes of a part, one sum a quota, [`FINDINGS_MAX`] findings. Not here:
+//! chunks on data nodes (`meta`), mending (`mend`).
 mod finding;
 
 use finding::is_unfinished;

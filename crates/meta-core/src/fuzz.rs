@@ -1,5 +1,5 @@
-//! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes must
-//! come back from its own encoding.
+//! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes
+//! must come back from its own encoding.
 use crate::encoding::{
     Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord, SnapshotRecord,
     SnapshotState,

@@ -1,11 +1,11 @@
 //! Garbage: blocks that a session wrote which has ended, and that nothing names.
 //!
 //! Invariant: a block is garbage only if the end of the session that wrote it is in the volume's log, and no version of
-//! the namespace taken after that end and after the data node listed the block names it. A file comes to name bytes only
-//! by a request of the session that wrote them (`writer_session`), so what is unnamed then stays so for ever. What no
-//! data node listed is never judged.
-//! What was written for an open append (`SessionId::is_append`) is named by it until it is closed, and by its file after that: it counts as
-//! of an ended session from the first byte on, for the append was opened before.
+//! the namespace taken after that end and after the data node listed the block names it. A file comes to name bytes
+//! only by a request of the session that wrote them (`writer_session`), so what is unnamed then stays so for ever. What
+//! no data node listed is never judged. What was written for an open append (`SessionId::is_append`) is named by it
+//! until it is closed, and by its file after that: it counts as of an ended session from the first byte on, for the
+//! append was opened before.
 //!
 //! [`Suspects`] are listed blocks of ended sessions; what a walk over a later version names is struck out, the rest is
 //! garbage. The leader puts it into the log (`FreeGarbage`), where each range is held against the sessions once more.

@@ -1,11 +1,11 @@
 //! [`Gate`]: while a snapshot of several partitions is taken, what would change this one waits in front of its log.
 //!
-//! The leader closes it when it is asked to hold, and opens it when it proposes its cut, or when the hold has lasted too long. What waited is
-//! proposed then, in the order in which it came, behind the cut.
+//! The leader closes it when it is asked to hold, and opens it when it proposes its cut, or when the hold has lasted
+//! too long. What waited is proposed then, in the order in which it came, behind the cut.
 //!
-//! Invariants: between closing and the cut of the same attempt nothing is proposed; an attempt whose hold has ended holds nothing any more: a
-//! request that comes late, or again, does not make it look as if it had held all the time. The cut is of the term of the hold.
-//! Not here: when a hold lapses, and proposing (the `meta` crate).
+//! Invariants: between closing and the cut of the same attempt nothing is proposed; an attempt whose hold has ended
+//! holds nothing any more: a request that comes late, or again, does not make it look as if it had held all the time.
+//! The cut is of the term of the hold. Not here: when a hold lapses, and proposing (the `meta` crate).
 use cairn_wire::meta::CutAttempt;
 use std::collections::VecDeque;
 
@@ -41,7 +41,8 @@ fn order(attempt: &CutAttempt) -> (u64, u64) {
 }
 
 impl<T> Gate<T> {
-    /// Closes it for an attempt, in a term in which this member leads. False: this attempt has held and ended, or a later one came.
+    /// Closes it for an attempt, in a term in which this member leads. False: this attempt has held and ended, or a
+    /// later one came.
     pub fn close(&mut self, attempt: CutAttempt, term: u64) -> bool {
         match &self.hold {
             Some(hold) if hold.attempt == attempt => hold.lasts && hold.term == term,
@@ -68,7 +69,8 @@ impl<T> Gate<T> {
         Ok(())
     }
 
-    /// Opens it for the cut of an attempt that has held in that term all the time since. What waited is to be proposed behind the cut.
+    /// Opens it for the cut of an attempt that has held in that term all the time since. What waited is to be proposed
+    /// behind the cut.
     pub fn cut(&mut self, attempt: CutAttempt, term: u64) -> Option<VecDeque<T>> {
         let holds = |hold: &&mut Hold| hold.lasts && hold.attempt == attempt && hold.term == term;
         self.hold.as_mut().filter(holds)?.lasts = false;
@@ -100,7 +102,8 @@ mod tests {
         CutAttempt { partition: 1, term, number }
     }
 
-    /// A snapshot would have what was acknowledged in one partition after another had cut: what a hold let through is not in it.
+    /// A snapshot would have what was acknowledged in one partition after another had cut: what a hold let through is
+    /// not in it.
     #[test]
     fn a_cut_needs_a_hold_that_lasted() {
         let mut gate = Gate::default();

@@ -1,9 +1,9 @@
 //! Reading and writing inodes and names: the small steps that operations are made of.
 //!
-//! Invariant: of an inode that is missing because it is another partition's nobody is told that it is gone. A request comes
-//! here by one inode (the directory of a name, else the inode itself), which `live_inode` and `directory` look for: its client
-//! has an old map. What it names besides is looked for with [`Namespace::apart`]. Whether an id is foreign is asked only when
-//! there is no such inode, so it costs other requests nothing.
+//! Invariant: of an inode that is missing because it is another partition's nobody is told that it is gone. A request
+//! comes here by one inode (the directory of a name, else the inode itself), which `live_inode` and `directory` look
+//! for: its client has an old map. What it names besides is looked for with [`Namespace::apart`]. Whether an id is
+//! foreign is asked only when there is no such inode, so it costs other requests nothing.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key;

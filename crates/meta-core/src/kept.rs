@@ -1,14 +1,16 @@
 //! Which blocks snapshots keep, and what becomes of them when one is deleted.
 //!
-//! Of every block is known after which snapshot its oldest bytes were named first (`Extent::birth`), and when the last name goes, the newest
-//! snapshot is the last one that may name it: it is *kept* under that snapshot's number if it was born before, else freed. Nothing else has
-//! to be looked at: a block that any snapshot names was named by a file at that moment, so it lies between birth and death. (The same is
-//! done by ZFS with lists of dead blocks; Ahrens and others, "ZFS deadlists", OpenZFS.)
+//! Of every block is known after which snapshot its oldest bytes were named first (`Extent::birth`), and when the last
+//! name goes, the newest snapshot is the last one that may name it: it is *kept* under that snapshot's number if it was
+//! born before, else freed. Nothing else has to be looked at: a block that any snapshot names was named by a file at
+//! that moment, so it lies between birth and death. (The same is done by ZFS with lists of dead blocks; Ahrens and
+//! others, "ZFS deadlists", OpenZFS.)
 //!
-//! What a deleted snapshot has, images and kept blocks, goes to the next older one that needs it, in bounded steps; what none needs is freed.
+//! What a deleted snapshot has, images and kept blocks, goes to the next older one that needs it, in bounded steps;
+//! what none needs is freed.
 //!
-//! Invariant: a block is freed when no file names it and no snapshot between its birth and its death is left, and not before.
-//! Not here: blocks that a clone out of a snapshot names anew (`lives`).
+//! Invariant: a block is freed when no file names it and no snapshot between its birth and its death is left, and not
+//! before. Not here: blocks that a clone out of a snapshot names anew (`lives`).
 use crate::dead::Budget;
 use crate::encoding::KeptRecord;
 use crate::error::{OpError, Result};

@@ -1,14 +1,15 @@
 //! The tree of a partition, and what it was when snapshots were taken: [`Layers`] is the only way to change the tree.
 //!
-//! While a snapshot is the newest one, the first change of a key that snapshots keep (attributes, names, targets, extents, stripe sets,
-//! extended attributes) stores what the key was, as an *image* under the snapshot's number. Reading at a snapshot takes the image with the
-//! lowest number that is not below the snapshot's, else what is there now: one descent for the image, however many snapshots there are.
+//! While a snapshot is the newest one, the first change of a key that snapshots keep (attributes, names, targets,
+//! extents, stripe sets, extended attributes) stores what the key was, as an *image* under the snapshot's number.
+//! Reading at a snapshot takes the image with the lowest number that is not below the snapshot's, else what is there
+//! now: one descent for the image, however many snapshots there are.
 //!
-//! Invariants: every change of the tree goes through [`Layers`], which saves first (there is no `&mut Tree` outside of it), and
-//! removing by prefix saves each key that it removes; an image, once stored under a number, is never changed; a key has an image under a
-//! number if and only if it is listed as changed under it. Inodes that were made after a snapshot need no images: their numbers say so. What
-//! is not an inode's (key of inode 0), holds, locks, deferrals and open appends are not kept.
-//! Not here: which snapshots there are (`snapshots`), reading at one (`at_snapshot`).
+//! Invariants: every change of the tree goes through [`Layers`], which saves first (there is no `&mut Tree` outside of
+//! it), and removing by prefix saves each key that it removes; an image, once stored under a number, is never changed;
+//! a key has an image under a number if and only if it is listed as changed under it. Inodes that were made after a
+//! snapshot need no images: their numbers say so. What is not an inode's (key of inode 0), holds, locks, deferrals and
+//! open appends are not kept. Not here: which snapshots there are (`snapshots`), reading at one (`at_snapshot`).
 use crate::at_snapshot::{At, CursorAt, RangeAt};
 use crate::key::{self, Kind};
 use cairn_tree::{Tree, Update};
@@ -210,8 +211,8 @@ impl Layers {
 
 /// What was decided before a snapshot and is done behind it.
 impl Layers {
-    /// Changes what a key is in all snapshots with a number above another, as far as they have it otherwise than it is now. `older`: the newest
-    /// one that is not above, for which it stays as it was.
+    /// Changes what a key is in all snapshots with a number above another, as far as they have it otherwise than it is
+    /// now. `older`: the newest one that is not above, for which it stays as it was.
     pub fn change_after(
         &mut self,
         key: &[u8],

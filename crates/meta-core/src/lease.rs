@@ -1,8 +1,8 @@
 //! Leases of sessions: when each one was last heard of. Lives on the leader only and is never logged; what follows from
 //! it, the end of a session, is ([`crate::Namespace::apply`] of `ExpireSessions`).
 //!
-//! Invariant: a session expires no earlier than its lease after it was last heard of, on any leader: a new leader grants
-//! a full lease to all.
+//! Invariant: a session expires no earlier than its lease after it was last heard of, on any leader: a new leader
+//! grants a full lease to all.
 use cairn_types::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! The limit of a whole volume over its partitions: the partition of the root, its *home*, lends parts of it to the others.
+//! The limit of a whole volume over its partitions: the partition of the root, its *home*, lends parts of it to the
+//! others.
 //!
-//! The home has a record for each other partition: a number that ascends, what the partition is to have (its target), and what it may have
-//! at most (its ceiling). A partition has its bound, and the number under which it was told it. Everything is in the logs:
+//! The home has a record for each other partition: a number that ascends, what the partition is to have (its target),
+//! and what it may have at most (its ceiling). A partition has its bound, and the number under which it was told it.
+//! Everything is in the logs:
 //!
 //! | entry | at | does |
 //! |---|---|---|
@@ -11,13 +13,14 @@
 //! | `NoteLimit` | home | all partitions have bounds: the limit that was set last holds |
 //! | `AtLimit` | any | a client's request for which room was asked for in vain: what does not fit is refused for good |
 //!
-//! So a raise is logged at the home first, and a smaller bound at the partition first; repeats and late messages have an old number and do
-//! nothing. Numbers contain the logged time, so they ascend also when the home is put back from an older copy.
+//! So a raise is logged at the home first, and a smaller bound at the partition first; repeats and late messages have
+//! an old number and do nothing. Numbers contain the logged time, so they ascend also when the home is put back from an
+//! older copy.
 //!
-//! Invariants: neither a partition's bound nor its use is above its ceiling; what the home uses, and all ceilings, are together not above the limit, but
-//! where the limit was made smaller than that: then nothing is lent and nothing more used there. So no moment has more in use than the limit.
-//! What was prepared for another partition's operation and not made yet counts as in use.
-//! Not here: who gets how much (`lend_plan`), who asks whom and when (`meta`).
+//! Invariants: neither a partition's bound nor its use is above its ceiling; what the home uses, and all ceilings, are
+//! together not above the limit, but where the limit was made smaller than that: then nothing is lent and nothing more
+//! used there. So no moment has more in use than the limit. What was prepared for another partition's operation and not
+//! made yet counts as in use. Not here: who gets how much (`lend_plan`), who asks whom and when (`meta`).
 use crate::encoding::{BoundRecord, LentRecord, SettingRecord};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -176,7 +179,8 @@ impl Namespace {
         others.fold(self.volume_use(), |taken, (_, lent)| taken.plus(lent.ceiling))
     }
 
-    /// A partition that asks for room at its home, or the home itself, with what is said of it; `held`: what is about to be used at the home.
+    /// A partition that asks for room at its home, or the home itself, with what is said of it; `held`: what is about
+    /// to be used at the home.
     pub fn asker(&self, partition: u32, used: Amounts, held: Amounts) -> Asker {
         let ceiling = self.lent_to(partition).ceiling;
         if partition == self.partition {
@@ -196,7 +200,8 @@ impl Namespace {
         self.limits().both(Amounts::NONE, |limit, none| if limit == u64::MAX { limit } else { none })
     }
 
-    /// Whether so much more may be used here. If not, and others may have some left, it is not final: the leader asks them.
+    /// Whether so much more may be used here. If not, and others may have some left, it is not final: the leader asks
+    /// them.
     pub(crate) fn check_volume(&self, bytes: u64, inodes: u64) -> Result<()> {
         // An inode that is made elsewhere counts there.
         let inodes = if self.txs.new_guest().is_some() { 0 } else { inodes };
@@ -254,8 +259,8 @@ impl Namespace {
         self.lending.lent.get(&partition).copied().unwrap_or(LentRecord { number: 0, target: ceiling, ceiling })
     }
 
-    /// The number of the next bound of a partition that says that it has this one. It is above all that were given, by a state too of which this
-    /// one is an older copy: that was earlier.
+    /// The number of the next bound of a partition that says that it has this one. It is above all that were given, by
+    /// a state too of which this one is an older copy: that was earlier.
     pub fn next_number(&self, partition: u32, has: u64) -> u64 {
         self.lent_to(partition).number.max(has).max(self.time) + 1
     }

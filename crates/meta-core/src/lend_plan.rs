@@ -1,8 +1,8 @@
-//! Who gets how much of a volume's limit: decisions of its home's leader, without effects. What comes of them is checked again by the entries
-//! (`lend`), so that a decision on old numbers does no harm.
+//! Who gets how much of a volume's limit: decisions of its home's leader, without effects. What comes of them is
+//! checked again by the entries (`lend`), so that a decision on old numbers does no harm.
 //!
-//! A partition gets room for what waits there, and beyond that a share of what is left, so shares become smaller near the limit. When there is not
-//! enough, the others are to give back half of what they do not use, or all of it.
+//! A partition gets room for what waits there, and beyond that a share of what is left, so shares become smaller near
+//! the limit. When there is not enough, the others are to give back half of what they do not use, or all of it.
 use crate::lend::Amounts;
 
 /// A partition that asks.

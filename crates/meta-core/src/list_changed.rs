@@ -1,15 +1,16 @@
-//! ListChanged: which inodes changed between a snapshot and a later state, by the images that were stored since: it looks at what changed,
-//! not at what is there.
+//! ListChanged: which inodes changed between a snapshot and a later state, by the images that were stored since: it
+//! looks at what changed, not at what is there.
 //!
-//! A key that changed while a snapshot was the newest has an image under its number, and an image only ever goes to an older snapshot. So the
-//! numbers from the older state on are gone through from the newest to the oldest: one that moves meanwhile is met later, not missed.
+//! A key that changed while a snapshot was the newest has an image under its number, and an image only ever goes to an
+//! older snapshot. So the numbers from the older state on are gone through from the newest to the oldest: one that
+//! moves meanwhile is met later, not missed.
 //!
-//! Invariants: told is every directory that was there before and is there later of which an entry or anything else changed, with all directories
-//! above it (up to that of a later snapshot of a directory, which has nothing above it); and everything else that was there before and is there
-//! later of which something changed that users see. Not told: what was made since (it is an entry of a directory that changed), what is gone,
-//! what only lies elsewhere now.
-//! Not in a volume of several partitions: what changed in one of them has directories above it in others.
-//! A page looks at [`COUNT_MAX`] inodes at most, and climbs [`CLIMBS_MAX`] directories.
+//! Invariants: told is every directory that was there before and is there later of which an entry or anything else
+//! changed, with all directories above it (up to that of a later snapshot of a directory, which has nothing above it);
+//! and everything else that was there before and is there later of which something changed that users see. Not told:
+//! what was made since (it is an entry of a directory that changed), what is gone, what only lies elsewhere now. Not in
+//! a volume of several partitions: what changed in one of them has directories above it in others. A page looks at
+//! [`COUNT_MAX`] inodes at most, and climbs [`CLIMBS_MAX`] directories.
 use crate::error::{OpError, Result};
 use crate::key::INODE_BITS;
 use crate::message::request::{self, Who};

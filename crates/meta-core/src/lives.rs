@@ -1,19 +1,22 @@
-//! Blocks that were cloned out of a snapshot when no file had them any more: they live again, and the snapshot keeps them all the same.
+//! Blocks that were cloned out of a snapshot when no file had them any more: they live again, and the snapshot keeps
+//! them all the same.
 //!
-//! What a snapshot keeps is a list of blocks that no file names (`snapshots`). A clone out of a snapshot names some of them again: each life
-//! ends on its own, with a record of what is kept of its own where a snapshot was taken in it. So such blocks have a [`ShareRecord`] that
-//! counts, beside the places of files, the records by which snapshots keep them (`kept`).
+//! What a snapshot keeps is a list of blocks that no file names (`snapshots`). A clone out of a snapshot names some of
+//! them again: each life ends on its own, with a record of what is kept of its own where a snapshot was taken in it. So
+//! such blocks have a [`ShareRecord`] that counts, beside the places of files, the records by which snapshots keep them
+//! (`kept`).
 //!
-//! Invariants: `kept` of a block is the number of records that keep it, or 0 where that is at most one and no file names the block; a block
-//! is freed when its last record goes and no place names it, or its last place goes and no record keeps it. To find out by which
-//! record a block is kept nothing has to be looked through.
-//! Not here: which blocks of a snapshot no file has (`ops/clone_then`).
+//! Invariants: `kept` of a block is the number of records that keep it, or 0 where that is at most one and no file
+//! names the block; a block is freed when its last record goes and no place names it, or its last place goes and no
+//! record keeps it. To find out by which record a block is kept nothing has to be looked through. Not here: which
+//! blocks of a snapshot no file has (`ops/clone_then`).
 use crate::extent_map::{BlockRange, subtract};
 use crate::namespace::Namespace;
 use crate::shares::Owners;
 
 impl Namespace {
-    /// A file is going to name blocks that until now only one record of a snapshot had. Two extents may touch the same one.
+    /// A file is going to name blocks that until now only one record of a snapshot had. Two extents may touch the same
+    /// one.
     pub(crate) fn note_return(&mut self, range: BlockRange) {
         self.change_owners(range, |owners| Owners { kept: owners.kept.max(1), ..owners });
     }

@@ -1,12 +1,12 @@
 //! Locks on ranges of files, by fcntl and flock, of all sessions.
 //!
-//! A lock belongs to a session and to an owner, a number that the session chose (a process, an open file). Ranges of one
-//! owner never overlap; a new one replaces what he has in its range, and neighbours of one type are joined, as POSIX has
-//! it for fcntl. The two kinds know nothing of each other, as on Linux.
+//! A lock belongs to a session and to an owner, a number that the session chose (a process, an open file). Ranges of
+//! one owner never overlap; a new one replaces what he has in its range, and neighbours of one type are joined, as
+//! POSIX has it for fcntl. The two kinds know nothing of each other, as on Linux.
 //!
-//! Invariants: locks of different owners that overlap are both for reading; the locks of an inode, and those of a session,
-//! are bounded; a session's locks go with it (some at its end, the rest by `ReclaimBatch`), an inode's with the inode.
-//! Not here: waiting (the leader's memory, in `meta`), deadlocks (nobody looks for them: waits are bounded).
+//! Invariants: locks of different owners that overlap are both for reading; the locks of an inode, and those of a
+//! session, are bounded; a session's locks go with it (some at its end, the rest by `ReclaimBatch`), an inode's with
+//! the inode. Not here: waiting (the leader's memory, in `meta`), deadlocks (nobody looks for them: waits are bounded).
 use crate::dead::Budget;
 use crate::encoding::varint::Cursor;
 use crate::encoding::{LOCK_END, LockRange};

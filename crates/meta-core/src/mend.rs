@@ -1,10 +1,11 @@
 //! Mending what a check found ([`crate::Fsck`]), as an entry of the log.
 //!
 //! Totals and quotas are changed by the difference between what was counted and what was kept in the version that was
-//! checked: operations since then have changed both alike, so the difference is still right. An inode that nothing leads to
-//! gets the name `#inode` in `/lost+found`, which is made if it is not there (mode 0700, root's).
+//! checked: operations since then have changed both alike, so the difference is still right. An inode that nothing
+//! leads to gets the name `#inode` in `/lost+found`, which is made if it is not there (mode 0700, root's).
 //!
-//! What an operation across partitions has locked is left to the next check, and so is what another partition may have the name of.
+//! What an operation across partitions has locked is left to the next check, and so is what another partition may have
+//! the name of.
 use crate::counters::Counters;
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::Result;
@@ -108,7 +109,8 @@ impl Namespace {
         }
     }
 
-    /// Removes a name of an inode that no partition has. Without one of its shards a directory would look for names in the wrong ones.
+    /// Removes a name of an inode that no partition has. Without one of its shards a directory would look for names in
+    /// the wrong ones.
     fn mend_name(&mut self, directory: u64, name: &[u8], stray: u64) -> Result<()> {
         if is_shard_name(name) {
             return Ok(());
@@ -136,8 +138,8 @@ impl Namespace {
         }
     }
 
-    /// The same for one of which all partitions have said that they have no name, when it was as it is now: what gives it a name changes
-    /// it.
+    /// The same for one of which all partitions have said that they have no name, when it was as it is now: what gives
+    /// it a name changes it.
     fn adopt_unchanged(&mut self, id: u64, generation: u64) -> Result<()> {
         match self.inode(id) {
             Ok(inode) if inode.generation == generation => self.adopt_inode(id, inode),

@@ -1,6 +1,6 @@
 //! What a version of the namespace names on data nodes, in one walk that can be done in steps: blocks of extents, of
-//! every column of a stripe set, of free records (which are being freed already, so nobody else has to), what snapshots keep, and all of chunks
-//! of open appends, whatever of them is there: the file may get it.
+//! every column of a stripe set, of free records (which are being freed already, so nobody else has to), what snapshots
+//! keep, and all of chunks of open appends, whatever of them is there: the file may get it.
 //!
 //! Memory: none beside the entry at hand. Not here: what is concluded from it ([`crate::Suspects`]).
 use crate::check::Violation;
@@ -24,10 +24,11 @@ pub struct Named {
     pub first_block: u64,
     /// One past the last.
     pub end_block: u64,
-    /// One past the last of them that has bytes of the extent. Blocks are named by whole rows, but a column of a stripe set
-    /// keeps no padding: in the last row it may have less, or nothing ([`first_block`](Self::first_block) then).
+    /// One past the last of them that has bytes of the extent. Blocks are named by whole rows, but a column of a stripe
+    /// set keeps no padding: in the last row it may have less, or nothing ([`first_block`](Self::first_block) then).
     pub held_end: u64,
-    /// The extent's bytes lie there as they are in the file, in all copies: no row of shards, no column of a stripe set.
+    /// The extent's bytes lie there as they are in the file, in all copies: no row of shards, no column of a stripe
+    /// set.
     pub is_plain: bool,
 }
 
@@ -177,8 +178,8 @@ mod tests {
     use super::*;
     use cairn_types::Stripe;
 
-    /// The check of a volume would call whole files lost: of the last row of a stripe set only the columns that have bytes
-    /// of it keep blocks.
+    /// The check of a volume would call whole files lost: of the last row of a stripe set only the columns that have
+    /// bytes of it keep blocks.
     #[test]
     fn columns_without_bytes_of_the_last_row_hold_less() {
         let layout: cairn_types::Layout = "r2x3/64k".parse().expect("a layout");

@@ -1,8 +1,8 @@
-//! [`NameScan`]: the names that one partition's version has for inodes of a range, or for some inodes, in one walk that can be
-//! done in steps: what another partition needs to know whether its inodes have the names that they say.
+//! [`NameScan`]: the names that one partition's version has for inodes of a range, or for some inodes, in one walk that
+//! can be done in steps: what another partition needs to know whether its inodes have the names that they say.
 //!
-//! Memory: as many inodes as were asked for; the first ones of the range, and how far these go. Not here: what is concluded
-//! (`fsck`, `review`).
+//! Memory: as many inodes as were asked for; the first ones of the range, and how far these go. Not here: what is
+//! concluded (`fsck`, `review`).
 use crate::encoding::{Dentry, TxLock};
 use crate::key::{self, Kind};
 use crate::snapshot::NamespaceSnapshot;

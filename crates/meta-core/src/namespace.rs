@@ -96,8 +96,8 @@ pub struct Namespace {
     /// Locks of all inodes, and by session; found again when a checkpoint is loaded.
     pub(crate) locks: u64,
     pub(crate) session_locks: BTreeMap<u64, u64>,
-    /// Directories with quotas, removed ones among them; directories to be counted over; the volume's limits on bytes and
-    /// inodes. Found again when a checkpoint is loaded.
+    /// Directories with quotas, removed ones among them; directories to be counted over; the volume's limits on bytes
+    /// and inodes. Found again when a checkpoint is loaded.
     pub(crate) quotas: u64,
     pub(crate) recounts: u64,
     pub(crate) volume_quota: Option<(u64, u64)>,

@@ -61,7 +61,8 @@ pub(crate) fn check_owner(inode: &Inode, who: &Who<'_>) -> Result<()> {
     if who.is_root() || who.uid == inode.uid { Ok(()) } else { Err(OpError::NOT_OWNER) }
 }
 
-/// Group and mode of what is made in `directory`: a setgid directory hands down its group, to subdirectories its bit too.
+/// Group and mode of what is made in `directory`: a setgid directory hands down its group, to subdirectories its bit
+/// too.
 pub(crate) fn inherit(directory: &Inode, who: &Who<'_>, mode: u16) -> (u32, u16) {
     if directory.mode & SETGID == 0 {
         return (who.gid, mode);

@@ -1,5 +1,5 @@
-//! [`Presence`]: which members of its placement group have how much of each chunk, as they listed it, and whether that is
-//! enough for what a version of the namespace names.
+//! [`Presence`]: which members of its placement group have how much of each chunk, as they listed it, and whether that
+//! is enough for what a version of the namespace names.
 //!
 //! For a range of chunks (in the order of placement group and index) that fits into memory: 12 bytes a chunk and 2 a
 //! member. A version that is checked is taken *before* the lists: what it names was on the members when it was

@@ -4,16 +4,16 @@
 //! ([`Inode::quota`]); a directory notes which one counts what is made in it, which is the directory itself if it has a
 //! quota. A file with names in several directories is counted once, where it was made or moved to last.
 //!
-//! When a quota comes or goes, or a directory moves to another one, the directory notes the new one at once and is listed
-//! to be counted over: `ReclaimBatch` moves its entries, and lists the directories among them. So no operation counts a
-//! tree; until that is done the use is that of what was counted over (`counting`), and nothing else may begin that needs
-//! counting over (`Overloaded`: it comes again). So which quota is around which is never more than one step behind, and
-//! never a circle.
+//! When a quota comes or goes, or a directory moves to another one, the directory notes the new one at once and is
+//! listed to be counted over: `ReclaimBatch` moves its entries, and lists the directories among them. So no operation
+//! counts a tree; until that is done the use is that of what was counted over (`counting`), and nothing else may begin
+//! that needs counting over (`Overloaded`: it comes again). So which quota is around which is never more than one step
+//! behind, and never a circle.
 //!
-//! Invariants ([`Namespace::check_invariants`]): the use of a quota is the sum over the inodes that are counted by it; a
-//! quota that was removed stays until nothing is counted by it; while nothing is listed to be counted over, what has one
-//! name is counted by the quota of its directory. What is deleted counts until it is taken apart. Volumes without quotas
-//! pay a comparison. Not here: the check of limits before changes (`ops`), the leader's batches (`dead`).
+//! Invariants ([`Namespace::check_invariants`]): the use of a quota is the sum over the inodes that are counted by it;
+//! a quota that was removed stays until nothing is counted by it; while nothing is listed to be counted over, what has
+//! one name is counted by the quota of its directory. What is deleted counts until it is taken apart. Volumes without
+//! quotas pay a comparison. Not here: the check of limits before changes (`ops`), the leader's batches (`dead`).
 use crate::dead::Budget;
 use crate::encoding::{Dentry, Inode, QuotaRecord};
 use crate::error::{OpError, Result};
@@ -214,8 +214,8 @@ impl Namespace {
         Err(OpError::new(ErrorCode::Overloaded, "directories are being counted by another quota; try again"))
     }
 
-    /// Whether an inode may come to be counted by `quota`, and by what is around it. A directory counts as one inode; what
-    /// is in it is counted over behind.
+    /// Whether an inode may come to be counted by `quota`, and by what is around it. A directory counts as one inode;
+    /// what is in it is counted over behind.
     pub(crate) fn check_quota_move(&self, id: u64, inode: &Inode, quota: u64) -> Result<()> {
         if self.txs.is_deciding() && self.txs.has_guests() && (inode.quota != 0 || quota != 0) {
             return Err(OpError::new(
@@ -329,7 +329,8 @@ impl Namespace {
         self.entries_after(id, after, limit)
     }
 
-    /// Whether what is to be counted over next is locked by an operation across partitions, which knows by what it was counted.
+    /// Whether what is to be counted over next is locked by an operation across partitions, which knows by what it was
+    /// counted.
     pub(crate) fn recount_waits(&self) -> bool {
         let next = || {
             let id = self.first_listed(Kind::Recount)?;

@@ -1,8 +1,9 @@
-//! A volume gets partitions after it was made: the end of a range that had none, and what a new partition knows of sessions.
+//! A volume gets partitions after it was made: the end of a range that had none, and what a new partition knows of
+//! sessions.
 //!
-//! The only partition of a volume gives out all ids. Before others are made it ends its range by an entry of its log; nothing that it has
-//! moves. A new one begins without names, and with the sessions that have ended: a request of one of them that comes late would
-//! name blocks which were given back meanwhile.
+//! The only partition of a volume gives out all ids. Before others are made it ends its range by an entry of its log;
+//! nothing that it has moves. A new one begins without names, and with the sessions that have ended: a request of one
+//! of them that comes late would name blocks which were given back meanwhile.
 use crate::error::{OpError, Result};
 use crate::lend::LEND_LEVEL;
 use crate::namespace::Namespace;
@@ -47,8 +48,8 @@ impl Namespace {
         self.inode_last
     }
 
-    /// Whether sessions may have ended of which this partition was not told: nothing was done in it yet, and it is not the first of its
-    /// volume.
+    /// Whether sessions may have ended of which this partition was not told: nothing was done in it yet, and it is not
+    /// the first of its volume.
     pub fn lacks_sessions(&self) -> bool {
         self.inode_first > InodeId::ROOT.0 && self.counters().inodes == 0 && self.sessions.is_new()
     }

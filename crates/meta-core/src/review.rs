@@ -1,14 +1,14 @@
 //! [`Review`]: inodes that did not seem to have the names that they say, looked at again while the volume is in use.
 //!
-//! Partitions cannot be looked at in one moment, so names and inodes of different ones never fit exactly while something is
-//! renamed. Each *look* takes a version of the inodes' partition first, then one of each other partition. A fault is one if
-//! [`LOOKS`] looks one after the other see it, the inode was unlocked and unchanged in all of them, and no lock that any partition had
-//! in the first of them is left in the next one.
+//! Partitions cannot be looked at in one moment, so names and inodes of different ones never fit exactly while
+//! something is renamed. Each *look* takes a version of the inodes' partition first, then one of each other partition.
+//! A fault is one if [`LOOKS`] looks one after the other see it, the inode was unlocked and unchanged in all of them,
+//! and no lock that any partition had in the first of them is left in the next one.
 //!
-//! Why that is enough: an operation that changes names of an inode locks the inode in its partition from before it is decided until its
-//! part is done there, or is decided there; both change the inode. So none was decided between the first look and the last one. One that was
-//! decided before and is not finished everywhere has a lock elsewhere since before the first look, and is finished when that lock is gone.
-//! What the second look sees then is how it stays.
+//! Why that is enough: an operation that changes names of an inode locks the inode in its partition from before it is
+//! decided until its part is done there, or is decided there; both change the inode. So none was decided between the
+//! first look and the last one. One that was decided before and is not finished everywhere has a lock elsewhere since
+//! before the first look, and is finished when that lock is gone. What the second look sees then is how it stays.
 //!
 //! Memory: [`SUSPECTS_MAX`] inodes. Not here: who asks whom (`meta`).
 use crate::encoding::Inode;

@@ -1,15 +1,16 @@
 //! Snapshots that are taken by themselves: hourly, daily, weekly, monthly, and how many of each are kept.
 //!
-//! The rules are in the namespace; the leader of the partition asks once in a while whether something is due and logs `RunSchedule` with a
-//! time that a majority of the members has reached, so that one clock that is wrong neither takes nor removes any. A period of which none was
-//! taken when it began (nobody led, files were overwritten in place) gets its snapshot when that is possible, until the next one begins.
+//! The rules are in the namespace; the leader of the partition asks once in a while whether something is due and logs
+//! `RunSchedule` with a time that a majority of the members has reached, so that one clock that is wrong neither takes
+//! nor removes any. A period of which none was taken when it began (nobody led, files were overwritten in place) gets
+//! its snapshot when that is possible, until the next one begins.
 //!
-//! A volume has a schedule, and each of its directories may have one; that of a directory ends with it. What is taken of a directory has
-//! another ending than what is taken of the volume, since the directory shows both.
+//! A volume has a schedule, and each of its directories may have one; that of a directory ends with it. What is taken
+//! of a directory has another ending than what is taken of the volume, since the directory shows both.
 //!
-//! Invariants: a rule takes at most one snapshot a period, and removes only what it took itself and what was not renamed since; taking comes
-//! before removing. What is wrong with one rule does not keep the others from running.
-//! Not here: taking and deleting (`snapshots`).
+//! Invariants: a rule takes at most one snapshot a period, and removes only what it took itself and what was not
+//! renamed since; taking comes before removing. What is wrong with one rule does not keep the others from running. Not
+//! here: taking and deleting (`snapshots`).
 use crate::encoding::{decode_rules, encode_rules};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -171,7 +172,8 @@ impl Namespace {
         Ok(schedules)
     }
 
-    /// Takes what is due and removes what is beyond the rules. The error is that of the first rule that could not take one.
+    /// Takes what is due and removes what is beyond the rules. The error is that of the first rule that could not take
+    /// one.
     pub(crate) fn run_schedule(&mut self, bytes: &[u8]) -> Result<()> {
         let request = request::RunSchedule::decode(bytes)?;
         let mut gone = BTreeSet::new();

@@ -1,19 +1,19 @@
 //! Sharded directories: one directory's names in several partitions.
 //!
-//! A shard is a directory that its directory has under a name that begins with a slash, so nobody else makes, sees or removes it
-//! ([`cairn_types::shard`]). All that holds of directories in other partitions holds of it: who names it, locks, removed trees,
-//! checks. A directory gets one shard after the other (`AddShard`); from the last one on, a name that it does not have belongs to
-//! the shard that [`shard_of`](cairn_types::shard::shard_of) says. What it has stays until it is removed or renamed. So of
-//! a name that it does not have any more it never gets another one, and who has heard that it is not there goes on at the
-//! shard without a lock.
+//! A shard is a directory that its directory has under a name that begins with a slash, so nobody else makes, sees or
+//! removes it ([`cairn_types::shard`]). All that holds of directories in other partitions holds of it: who names it,
+//! locks, removed trees, checks. A directory gets one shard after the other (`AddShard`); from the last one on, a name
+//! that it does not have belongs to the shard that [`shard_of`](cairn_types::shard::shard_of) says. What it has stays
+//! until it is removed or renamed. So of a name that it does not have any more it never gets another one, and who has
+//! heard that it is not there goes on at the shard without a lock.
 //!
-//! Operations by a name that is not there answer `Sharded`, and clients repeat them at the shard. What is said of the directory
-//! itself is the directory's: owner, mode, layout and access control lists are copied to its shards in the same step, times
-//! and counts are put together by who asks.
+//! Operations by a name that is not there answer `Sharded`, and clients repeat them at the shard. What is said of the
+//! directory itself is the directory's: owner, mode, layout and access control lists are copied to its shards in the
+//! same step, times and counts are put together by who asks.
 //!
-//! Invariants ([`Namespace::check_invariants`]): a directory has as many entries with such names as it notes shards, each a
-//! directory; what is a shard and has its parent here has such a name there. The root, the trash and shards are never sharded, and
-//! what a quota counts is not when it gets the first shard.
+//! Invariants ([`Namespace::check_invariants`]): a directory has as many entries with such names as it notes shards,
+//! each a directory; what is a shard and has its parent here has such a name there. The root, the trash and shards are
+//! never sharded, and what a quota counts is not when it gets the first shard.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;
@@ -143,8 +143,8 @@ impl Namespace {
         self.shards(id, directory)?.into_iter().try_for_each(|(_, shard)| self.inode(shard).map(|_| ()))
     }
 
-    /// Has its shards follow a directory whose owner, mode, layout or access control lists were changed; with `times` also its
-    /// time of change.
+    /// Has its shards follow a directory whose owner, mode, layout or access control lists were changed; with `times`
+    /// also its time of change.
     pub(crate) fn change_shards(&mut self, id: u64, directory: &Inode, times: bool) -> Result<()> {
         for (_, shard) in self.shards(id, directory)? {
             let mut inode = self.inode(shard)?;
@@ -225,7 +225,8 @@ impl Namespace {
 
 /// For the server around it.
 impl Namespace {
-    /// Directories with at least so many entries are told by [`huge_directories`](Self::huge_directories) from now on, when they change.
+    /// Directories with at least so many entries are told by [`huge_directories`](Self::huge_directories) from now on,
+    /// when they change.
     pub fn set_huge_limit(&mut self, entries: u64) {
         self.huge.limit = entries;
     }

@@ -1,5 +1,6 @@
-//! Proof of the records of shared blocks: each has as many references as places name its blocks, and who names them says
-//! so; and snapshots keep them by as many records as it says. Part of [`crate::Fsck`], in bounded memory: a part of the records at a time is held against all extents.
+//! Proof of the records of shared blocks: each has as many references as places name its blocks, and who names them
+//! says so; and snapshots keep them by as many records as it says. Part of [`crate::Fsck`], in bounded memory: a part
+//! of the records at a time is held against all extents.
 //!
 //! Of a record the sum over its blocks is compared, not each block.
 use crate::encoding::{Extent, KeptRecord, ShareRecord};

@@ -1,14 +1,15 @@
 //! Blocks that more than one place names: which, and how often.
 //!
-//! A *place* is an inode and how far file offset and chunk offset are apart there. Blocks that a clone shared have records
-//! ([`ShareRecord`]) with the number of places that name them, and every extent that names them says so (`shared`).
+//! A *place* is an inode and how far file offset and chunk offset are apart there. Blocks that a clone shared have
+//! records ([`ShareRecord`]) with the number of places that name them, and every extent that names them says so
+//! (`shared`).
 //!
-//! Invariants: a block has a record if and only if a shared extent names it, or it was cloned out of a snapshot that still keeps it (`lives`);
-//! its references are the places that do, one
-//! each however many extents of the place touch it; no other extent names it. So a block is freed with its last
-//! reference, what is not shared costs nothing, and what was once shared is never changed in place, also when one place is
-//! left: a client that read of the extent when it was shared may not know. Records that touch have different numbers.
-//! Not here: which extents are shared (`ops/clone_range`), proof of a large namespace (`share_check`).
+//! Invariants: a block has a record if and only if a shared extent names it, or it was cloned out of a snapshot that
+//! still keeps it (`lives`); its references are the places that do, one each however many extents of the place touch
+//! it; no other extent names it. So a block is freed with its last reference, what is not shared costs nothing, and
+//! what was once shared is never changed in place, also when one place is left: a client that read of the extent when
+//! it was shared may not know. Records that touch have different numbers. Not here: which extents are shared
+//! (`ops/clone_range`), proof of a large namespace (`share_check`).
 use crate::encoding::{Extent, ShareRecord};
 use crate::extent_map::{BlockRange, join};
 use crate::key;
@@ -197,8 +198,8 @@ impl Namespace {
         }
     }
 
-    /// After these extents were taken out of the file: what they shared has fewer references. Blocks that had their last
-    /// one are added to `freed`.
+    /// After these extents were taken out of the file: what they shared has fewer references. Blocks that had their
+    /// last one are added to `freed`.
     pub(crate) fn drop_references(&mut self, inode: u64, removed: &[Extent], freed: &mut Vec<BlockRange>) {
         for place in places(removed.iter().filter(|extent| extent.shared)) {
             let Some(named) = self.named_at(inode, &place) else { continue };

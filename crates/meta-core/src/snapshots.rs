@@ -1,12 +1,12 @@
 //! Snapshots of a volume: which there are; taking, renaming and deleting them.
 //!
-//! Taking one writes down its number and which inode is made next; what changes from then on leaves its image (`layers`). Deleting one marks
-//! it; `ReclaimBatch` then works off what it has (`kept`).
+//! Taking one writes down its number and which inode is made next; what changes from then on leaves its image
+//! (`layers`). Deleting one marks it; `ReclaimBatch` then works off what it has (`kept`).
 //!
-//! Invariants: no block that a snapshot names is overwritten in place: while there is one no overwrite lease is given, and none is taken
-//! while there is a lease, or until one that lapsed is too long ago for its holder's requests. Numbers of snapshots ascend and are never
-//! given twice.
-//! Not here: which blocks they keep (`kept`); reading at one (`view`); taking one of several partitions (`cut_across`).
+//! Invariants: no block that a snapshot names is overwritten in place: while there is one no overwrite lease is given,
+//! and none is taken while there is a lease, or until one that lapsed is too long ago for its holder's requests.
+//! Numbers of snapshots ascend and are never given twice. Not here: which blocks they keep (`kept`); reading at one
+//! (`view`); taking one of several partitions (`cut_across`).
 use crate::at_snapshot::At;
 use crate::cut_across::Completing;
 use crate::encoding::{KeptRecord, SnapshotRecord, SnapshotState};
@@ -32,8 +32,8 @@ pub const SNAPSHOTS_MAX: usize = 1000;
 pub(crate) const SLOT_MAX: u16 = 0x7ffe;
 /// How long no overwrite lease is given to let one be taken.
 const QUIET_NS: u64 = 30_000_000_000;
-/// How long ago the last overwrite lease must have lapsed. Its holder stops before it lapses, by a clock that goes on while the machine
-/// sleeps, and no request of it lives as long as that.
+/// How long ago the last overwrite lease must have lapsed. Its holder stops before it lapses, by a clock that goes on
+/// while the machine sleeps, and no request of it lives as long as that.
 pub const LAPSED_NS: u64 = 60_000_000_000;
 
 pub(crate) const TOO_MANY_INODES: OpError = OpError::new(
@@ -151,7 +151,8 @@ impl Snapshots {
         self.live().find(|(other, _)| *other == number).map(at)
     }
 
-    /// Numbers from one on and below another, also of those that are being deleted, whose images are still there; the newest first.
+    /// Numbers from one on and below another, also of those that are being deleted, whose images are still there; the
+    /// newest first.
     pub fn numbers(&self, from: u64, below: u64) -> impl Iterator<Item = u64> {
         self.list.range(from..below).rev().map(|(number, _)| *number)
     }
@@ -298,8 +299,8 @@ impl Namespace {
         self.want_all_leases();
     }
 
-    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `directory`: 0 for the volume. `rule`: of the
-    /// schedule, else 0.
+    /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `directory`: 0 for
+    /// the volume. `rule`: of the schedule, else 0.
     pub(crate) fn take_snapshot(
         &mut self,
         directory: u64,

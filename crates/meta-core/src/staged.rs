@@ -1,11 +1,12 @@
 //! Files with a later scheme (`r3>rs-6-3`): their stage follows what is done to them, and those that wait are listed.
 //!
-//! The stage is in the layout of the file (`cairn_types::stage`). A change of its contents brings it back to waiting; a publish
-//! that names a layout, on top of the version that was read, sets it. Who encodes, and when, is not here (`meta`): it asks for the
-//! list, so that what does not wait costs nothing.
+//! The stage is in the layout of the file (`cairn_types::stage`). A change of its contents brings it back to waiting; a
+//! publish that names a layout, on top of the version that was read, sets it. Who encodes, and when, is not here
+//! (`meta`): it asks for the list, so that what does not wait costs nothing.
 //!
-//! Invariants: from [`STAGE_LEVEL`] on every file that is stored anew is in the list if and only if it waits; of a file of which
-//! nothing is stored the stage is the first one. A file that was stored before that level comes into the list when it is written.
+//! Invariants: from [`STAGE_LEVEL`] on every file that is stored anew is in the list if and only if it waits; of a file
+//! of which nothing is stored the stage is the first one. A file that was stored before that level comes into the list
+//! when it is written.
 use crate::encoding::Inode;
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
@@ -114,8 +115,8 @@ impl Namespace {
         self.staged
     }
 
-    /// Of up to `max` files that are listed behind `after`, those with a name; and the last that was looked at, `None` at the end of the
-    /// list.
+    /// Of up to `max` files that are listed behind `after`, those with a name; and the last that was looked at, `None`
+    /// at the end of the list.
     pub fn staged_files(&self, after: u64, max: usize) -> (Vec<StagedFile>, Option<u64>) {
         let prefix = key::prefix(0, Kind::Staged);
         let (mut files, mut looked, mut last) = (Vec::new(), 0, after);

@@ -1,15 +1,15 @@
 //! The trash: `/.trash`, a directory of root that anybody may make and use (mode 1777), in it one directory for each
-//! user, in these *buckets*: directories named by the second since 1970 in which they are removed with all that is in them,
-//! in twelve digits, so that the first one is always the next.
+//! user, in these *buckets*: directories named by the second since 1970 in which they are removed with all that is in
+//! them, in twelve digits, so that the first one is always the next.
 //!
 //! What is put there, and how it comes back, is the client's (`cairn-client`, `trash`): the namespace only makes the
 //! directory in the right way and removes buckets whose time is over.
 //!
-//! The trash and the directories of users in it are in the partition of the root, which alone looks for buckets that are over. A bucket that
-//! another partition has, and what is in a bucket and elsewhere, goes by [`crate::waiting`].
+//! The trash and the directories of users in it are in the partition of the root, which alone looks for buckets that
+//! are over. A bucket that another partition has, and what is in a bucket and elsewhere, goes by [`crate::waiting`].
 //!
-//! Invariant: a bucket is removed only when the logged time has reached its name, and the time that the clocks of a majority had
-//! reached when the removal was decided.
+//! Invariant: a bucket is removed only when the logged time has reached its name, and the time that the clocks of a
+//! majority had reached when the removal was decided.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};

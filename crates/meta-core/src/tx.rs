@@ -4,9 +4,9 @@
 //! the others lock those inodes and say what they are (`TxPrepare`), puts the request with what they said into its log
 //! (`TxDecide`), and has them do their part (`TxFinish`). Everybody's part is one entry of his log.
 //!
-//! The decision runs the operation as if all its inodes were here: what was prepared stands in the tree as *guests* while it
-//! runs ([`crate::tx_guests`]), so that there is one code for an operation, with all its checks. What it did to the guests is its
-//! record, which stays until all participants have finished (`TxDone`).
+//! The decision runs the operation as if all its inodes were here: what was prepared stands in the tree as *guests*
+//! while it runs ([`crate::tx_guests`]), so that there is one code for an operation, with all its checks. What it did
+//! to the guests is its record, which stays until all participants have finished (`TxDone`).
 //!
 //! | state at the one that decides | the operation |
 //! |---|---|
@@ -16,13 +16,12 @@
 //!
 //! So nothing is logged for an operation that is given up, and a lock that is left over is resolved by asking.
 //!
-//! Invariants: an inode is locked by one operation at a time; what is locked is neither read nor changed by others; what is locked
-//! is there until the operation has finished; effects are carried out once, whoever repeats them: they name the lock under which they
-//! were prepared; an inode id is given out once.
-//! Moving a directory that has subdirectories to another parent takes the lock of such moves (id 0 at the partition of the root),
-//! so that what is above a directory stays the same while it is looked at; one that is locked all the same may have been moved, and is
-//! waited for.
-//! Not here: who sends what to whom and when (the `meta` crate).
+//! Invariants: an inode is locked by one operation at a time; what is locked is neither read nor changed by others;
+//! what is locked is there until the operation has finished; effects are carried out once, whoever repeats them: they
+//! name the lock under which they were prepared; an inode id is given out once. Moving a directory that has
+//! subdirectories to another parent takes the lock of such moves (id 0 at the partition of the root), so that what is
+//! above a directory stays the same while it is looked at; one that is locked all the same may have been moved, and is
+//! waited for. Not here: who sends what to whom and when (the `meta` crate).
 use crate::at_snapshot::At;
 use crate::encoding::{Dentry, Inode, TxLock};
 use crate::error::{OpError, Result};
@@ -171,7 +170,8 @@ impl Namespace {
         self.txs.held.iter().take(max).map(|(tx, lock)| (*tx, lock.clone())).collect()
     }
 
-    /// Operations that this partition decided and that some participant may not have finished, with those, at most so many.
+    /// Operations that this partition decided and that some participant may not have finished, with those, at most so
+    /// many.
     pub fn tx_decisions(&self, max: usize) -> Vec<(TxId, meta::TxDecided)> {
         let prefix = key::prefix(0, Kind::TxDecision);
         let mut range = self.tree.prefix(prefix.as_bytes());
@@ -321,8 +321,9 @@ impl Namespace {
         xattrs
     }
 
-    /// Directories above one, itself first, as far as they are in this partition: for an operation that holds the lock of moves. Refused
-    /// while another one has locked any of them: it may have moved it, and not be finished here. One that is gone has no attributes.
+    /// Directories above one, itself first, as far as they are in this partition: for an operation that holds the lock
+    /// of moves. Refused while another one has locked any of them: it may have moved it, and not be finished here. One
+    /// that is gone has no attributes.
     pub fn tx_above(&self, tx: TxId, directory: u64) -> std::result::Result<Vec<meta::TxInode>, WireError> {
         let (mut at, mut above) = (directory, Vec::new());
         while let Ok(inode) = self.stored_inode(at) {
@@ -390,7 +391,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// What was locked has no images of since, unless somebody changed what is not of names: those get what names are about.
+    /// What was locked has no images of since, unless somebody changed what is not of names: those get what names are
+    /// about.
     fn change_older(&mut self, changes: &BTreeMap<u64, Inode>, effects: &meta::TxEffects, older: Option<Layer>) {
         if older == self.snapshots.newest() {
             return;

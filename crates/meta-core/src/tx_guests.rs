@@ -87,8 +87,8 @@ impl TxWants {
         }
     }
 
-    /// The same of the directory by which the request came. Of one that is not here nothing is wanted: the request is refused, and the
-    /// client asks the partition that has it.
+    /// The same of the directory by which the request came. Of one that is not here nothing is wanted: the request is
+    /// refused, and the client asks the partition that has it.
     fn routed(&mut self, have: &Have<'_>, directory: u64, name: &[u8]) -> Option<u64> {
         if have.namespace.is_own(directory) { self.name(have, directory, name) } else { None }
     }
@@ -141,8 +141,8 @@ impl TxWants {
 }
 
 impl Namespace {
-    /// What a request needs of other partitions, beyond what `participants` have prepared; nothing: it can be logged as it is, or, with
-    /// participants, be decided.
+    /// What a request needs of other partitions, beyond what `participants` have prepared; nothing: it can be logged as
+    /// it is, or, with participants, be decided.
     pub fn tx_wants(
         &self,
         opcode: Opcode,

@@ -1,16 +1,18 @@
 //! Reading at a snapshot: `DIRECTORY/.snapshots/NAME/…`, for every client.
 //!
-//! Every directory has an entry `.snapshots` that no listing shows, and in it one for each snapshot at which it was there. Inodes below it
-//! have numbers of their own: the lower 48 bits are the inode's, the upper 16 the slot of the snapshot (a `.snapshots` itself: 0x7fff). So
-//! whoever knows inodes by number reads snapshots with the same requests as everything else, and no program takes a file and its
-//! former self for one. Slots are used in turn, and again only after 32,766 snapshots.
+//! Every directory has an entry `.snapshots` that no listing shows, and in it one for each snapshot at which it was
+//! there. Inodes below it have numbers of their own: the lower 48 bits are the inode's, the upper 16 the slot of the
+//! snapshot (a `.snapshots` itself: 0x7fff). So whoever knows inodes by number reads snapshots with the same requests
+//! as everything else, and no program takes a file and its former self for one. Slots are used in turn, and again only
+//! after 32,766 snapshots.
 //!
-//! Reads are answered by a [`Namespace`] whose tree is read as of the snapshot; it has no sessions, holds, or locks. Nothing of it can be
-//! changed: mutations of such numbers are refused (`EROFS`). Volumes with inode numbers above 48 bits have no snapshots. Bytes that were not
-//! durable when it was taken are not in it.
+//! Reads are answered by a [`Namespace`] whose tree is read as of the snapshot; it has no sessions, holds, or locks.
+//! Nothing of it can be changed: mutations of such numbers are refused (`EROFS`). Volumes with inode numbers above 48
+//! bits have no snapshots. Bytes that were not durable when it was taken are not in it.
 //!
-//! In a volume of several partitions an inode at a snapshot is in the partition that has it now. What an operation across partitions had locked
-//! when the snapshot was cut is waited for: whether the snapshot has it is known when that has finished (`tx`).
+//! In a volume of several partitions an inode at a snapshot is in the partition that has it now. What an operation
+//! across partitions had locked when the snapshot was cut is waited for: whether the snapshot has it is known when that
+//! has finished (`tx`).
 use crate::at_snapshot::At;
 use crate::cut_across::SEVERAL_LEVEL;
 use crate::encoding::{Dentry, Extent, Inode, NodeType};
@@ -99,7 +101,8 @@ impl Namespace {
         inode
     }
 
-    /// An extent that begins in the file, as far as it is in it: at a snapshot the end may lie before what was not durable.
+    /// An extent that begins in the file, as far as it is in it: at a snapshot the end may lie before what was not
+    /// durable.
     pub(crate) fn within(&self, extent: Extent, inode: &Inode) -> Extent {
         match self.is_view && extent.end() > inode.size {
             true => extent.part(extent.file_offset, inode.size),

@@ -1,14 +1,14 @@
 //! Bytes that are visible and not yet durable: published when all serving members had them in memory (`Publish` with
 //! `durability` 1), made durable by their writer some seconds later, or never, if it and the members crash before.
 //!
-//! A file has at most one such range, noted in its attributes with the session that wrote it, and is listed as long as it
-//! has one. The writer ends it (`NoteDurable`) when all members answered a sync; if its session ends before, the leader asks
-//! the members what they have durably, and cuts the rest off (`EndVolatile`).
+//! A file has at most one such range, noted in its attributes with the session that wrote it, and is listed as long as
+//! it has one. The writer ends it (`NoteDurable`) when all members answered a sync; if its session ends before, the
+//! leader asks the members what they have durably, and cuts the rest off (`EndVolatile`).
 //!
-//! Invariants: volatile bytes only add to a file: they replace nothing, and lie behind everything that it had. So what was durable
-//! once stays, and the end of what a crash took is the end of the file. Nobody else's bytes lie in the range: others may not
-//! replace any of it, nor share or move it, and a file with such a range never takes the name of another one. Asking members is
-//! not here (`meta`).
+//! Invariants: volatile bytes only add to a file: they replace nothing, and lie behind everything that it had. So what
+//! was durable once stays, and the end of what a crash took is the end of the file. Nobody else's bytes lie in the
+//! range: others may not replace any of it, nor share or move it, and a file with such a range never takes the name of
+//! another one. Asking members is not here (`meta`).
 use crate::encoding::{Inode, Volatile};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -185,8 +185,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Files with volatile bytes of ended sessions: of up to `max` that are listed behind `after`; and the last that was looked
-    /// at, `None` at the end of the list.
+    /// Files with volatile bytes of ended sessions: of up to `max` that are listed behind `after`; and the last that
+    /// was looked at, `None` at the end of the list.
     pub fn ended_volatile(&self, after: u64, max: usize) -> (Vec<VolatileFile>, Option<u64>) {
         let prefix = key::prefix(0, Kind::Volatile);
         let (mut files, mut looked, mut last) = (Vec::new(), 0, after);
@@ -230,7 +230,8 @@ impl Namespace {
         if read.is_err() { Vec::new() } else { parts }
     }
 
-    /// Whether some of the extent at this offset of a file is not known to be durable yet: that members lack it is no damage.
+    /// Whether some of the extent at this offset of a file is not known to be durable yet: that members lack it is no
+    /// damage.
     pub fn is_volatile(&self, inode: u64, offset: u64) -> bool {
         if self.volatiles == 0 {
             return false;

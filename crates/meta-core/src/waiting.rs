@@ -1,13 +1,14 @@
-//! What reclaiming cannot do by itself: entries of removed directories whose inode another partition has, or an operation across
-//! partitions has locked; and buckets of the trash that are over and in another partition.
+//! What reclaiming cannot do by itself: entries of removed directories whose inode another partition has, or an
+//! operation across partitions has locked; and buckets of the trash that are over and in another partition.
 //!
-//! Whoever meets such an entry notes it and goes on with the rest. A dead directory of which only such entries are left goes from the
-//! list of the dead to a list of its own, so a batch never looks at it again. The leader works off the notes one by one (`ReclaimEntry`,
-//! in `ops`), and the directory goes with its last entry.
+//! Whoever meets such an entry notes it and goes on with the rest. A dead directory of which only such entries are left
+//! goes from the list of the dead to a list of its own, so a batch never looks at it again. The leader works off the
+//! notes one by one (`ReclaimEntry`, in `ops`), and the directory goes with its last entry.
 //!
-//! Invariants: a note is of a directory that is there; of a dead directory every note is an entry, and all entries up to the last note
-//! are noted; a directory that waits is dead, and all its entries are noted. A note says which inode the entry had: if somebody has given
-//! the name of a bucket to something else meanwhile, it means nothing any more. Partitions without inodes of others have no notes.
+//! Invariants: a note is of a directory that is there; of a dead directory every note is an entry, and all entries up
+//! to the last note are noted; a directory that waits is dead, and all its entries are noted. A note says which inode
+//! the entry had: if somebody has given the name of a bucket to something else meanwhile, it means nothing any more.
+//! Partitions without inodes of others have no notes.
 use crate::encoding::varint::Cursor;
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
@@ -34,8 +35,8 @@ pub(crate) struct Waiting {
 }
 
 impl Namespace {
-    /// Entries at which reclaiming waits for a `ReclaimEntry`, with their directory, at most so many: those whose inode another partition
-    /// has, or was locked here and is not any more.
+    /// Entries at which reclaiming waits for a `ReclaimEntry`, with their directory, at most so many: those whose inode
+    /// another partition has, or was locked here and is not any more.
     pub fn reclaim_blocked(&self, max: usize) -> Vec<(u64, Vec<u8>)> {
         self.reclaim_blocked_after(0, &[], max)
     }

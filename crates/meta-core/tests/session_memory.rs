@@ -1,5 +1,5 @@
-//! What a session and a slot of it take from the allocator, and that it agrees with what is accounted. One test, because it
-//! watches the allocator of the whole process.
+//! What a session and a slot of it take from the allocator, and that it agrees with what is accounted. One test,
+//! because it watches the allocator of the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! Operations across partitions, as the leader of a partition carries them out ([ADR 9](../../../docs/adr/0009-operations-across-partitions.md)).
+//! Operations across partitions, as the leader of a partition carries them out
+//! ([ADR 9](../../../docs/adr/0009-operations-across-partitions.md)).
 //!
 //! | part | at |
 //! |---|---|
@@ -15,9 +16,9 @@
 //! | `snapshots.rs` | the partition of the root: snapshots of all partitions, and what the others hear of them |
 //! | `peers.rs` | calls to other leaders |
 //!
-//! Invariants: an operation is *open* from before its first request to another partition until its decision is applied, or until it is certain
-//! that no decision was proposed; of what is open nobody is told that it was not done. Whatever is under way is bounded, and ends by itself.
-//! Not here: what an entry does (`cairn_meta_core`).
+//! Invariants: an operation is *open* from before its first request to another partition until its decision is applied,
+//! or until it is certain that no decision was proposed; of what is open nobody is told that it was not done. Whatever
+//! is under way is bounded, and ends by itself. Not here: what an entry does (`cairn_meta_core`).
 
 mod ahead;
 mod drive;
@@ -220,7 +221,8 @@ impl Across {
         reply.err(error);
     }
 
-    /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is handed over then.
+    /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is
+    /// handed over then.
     pub(crate) fn concerns(&self, partition: &Partition, opcode: Opcode, message: &[u8]) -> bool {
         if !self.is_one_of_several() {
             return false;

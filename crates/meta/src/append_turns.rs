@@ -1,9 +1,11 @@
-//! AppendTurn requests: turns of those who append to one file at the same time ([`cairn_meta_core::AppendTurns`]), parked until they are first.
+//! AppendTurn requests: turns of those who append to one file at the same time ([`cairn_meta_core::AppendTurns`]),
+//! parked until they are first.
 //!
-//! Memory of one leader. A request is parked while the namespace is read-locked, and looked at after every entry that changes contents, as
-//! those of [`change_waits`](crate::change_waits) are. An append without a turn that would push itself in is made to fail in the log, not refused before it: so
-//! its session's slot remembers the outcome, and a repetition of one that was done is answered as that.
-//! Bounded: the turns, and [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
+//! Memory of one leader. A request is parked while the namespace is read-locked, and looked at after every entry that
+//! changes contents, as those of [`change_waits`](crate::change_waits) are. An append without a turn that would push
+//! itself in is made to fail in the log, not refused before it: so its session's slot remembers the outcome, and a
+//! repetition of one that was done is answered as that. Bounded: the turns, and [`WAITS_MAX`] requests of at most
+//! [`WAIT_MAX`] each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

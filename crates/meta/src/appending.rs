@@ -1,13 +1,16 @@
-//! Open appends that nobody publishes: what their writers left durably is to become visible although all of them died, and a chunk not to stay open
-//! for ever.
+//! Open appends that nobody publishes: what their writers left durably is to become visible although all of them died,
+//! and a chunk not to stay open for ever.
 //!
-//! Writers publish a second behind their records. Of an append of which nothing was published for [`append_silent`](MetaTimings::append_silent) a data node
-//! looks at the chunk: if it has more than the file, it is closed, with all that is durable in it (`TendAppend`). The same is done with one that had no record
-//! for [`append_idle`](MetaTimings::append_idle). Any writer that lives goes on in the next one, so being wrong costs nothing but that.
+//! Writers publish a second behind their records. Of an append of which nothing was published for
+//! [`append_silent`](MetaTimings::append_silent) a data node looks at the chunk: if it has more than the file, it is
+//! closed, with all that is durable in it (`TendAppend`). The same is done with one that had no record for
+//! [`append_idle`](MetaTimings::append_idle). Any writer that lives goes on in the next one, so being wrong costs
+//! nothing but that.
 //!
-//! Invariant: nothing here has to be remembered: a leader that dies leaves appends that are listed, and the next one waits anew. Bounds:
-//! [`PAGE`] appends are looked at together; [`NOTED_MAX`] are waited for at a time, the rest comes when these are closed; one is worked on at a time, with rests as long as that took.
-//! Not here: how it is closed (`client`), the list (meta-core).
+//! Invariant: nothing here has to be remembered: a leader that dies leaves appends that are listed, and the next one
+//! waits anew. Bounds: [`PAGE`] appends are looked at together; [`NOTED_MAX`] are waited for at a time, the rest comes
+//! when these are closed; one is worked on at a time, with rests as long as that took. Not here: how it is closed
+//! (`client`), the list (meta-core).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

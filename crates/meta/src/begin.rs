@@ -109,7 +109,8 @@ async fn ask_home(partition: &Partition, peers: &Peers) -> Result<EndedSessionsR
     peers.call(root, Opcode::EndedSessions, &request, DEADLINE).await
 }
 
-/// In a volume with a limit it uses nothing more before it was lent some: a bound that it may have forgotten was another one.
+/// In a volume with a limit it uses nothing more before it was lent some: a bound that it may have forgotten was
+/// another one.
 async fn take_bound(partition: &Partition, told: &EndedSessionsResponse) -> Result<(), WireError> {
     if !told.limited {
         return Ok(());
@@ -149,7 +150,8 @@ pub(crate) async fn end_range(partition: &Partition, timings: &MetaTimings) {
     }
 }
 
-/// The volume gets more partitions, or has some although this state does not know: it was put back from a copy of before.
+/// The volume gets more partitions, or has some although this state does not know: it was put back from a copy of
+/// before.
 fn is_due_to_end(state: &PartitionState) -> bool {
     let map = state.common.map.read();
     let ended = |last: u64| last < u64::MAX && last < state.namespace.read().inode_last();

@@ -1,8 +1,8 @@
 //! [`ChangeWaits`]: WaitChange requests that are parked until the contents of their file change, or their time is over.
 //!
-//! Memory of one leader. A request is parked while the namespace is read-locked, and looked at after every entry that changes contents, so no
-//! change is missed: files that are removed, or changed as a part of a larger operation, are noticed when the time is over.
-//! Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
+//! Memory of one leader. A request is parked while the namespace is read-locked, and looked at after every entry that
+//! changes contents, so no change is missed: files that are removed, or changed as a part of a larger operation, are
+//! noticed when the time is over. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! [`GroupLists`]: the chunks of one placement group as its members list them, merged by index, a page of each at a time.
+//! [`GroupLists`]: the chunks of one placement group as its members list them, merged by index, a page of each at a
+//! time.
 //!
 //! A member that does not answer, or whose node is away, is not waited for: what it has is unknown, and whoever judges
 //! has to take unknown for "in use" and "there". Not here: what is concluded (`garbage.rs`).

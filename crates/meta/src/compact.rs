@@ -1,12 +1,13 @@
 //! Compaction: what lives in packs that are mostly dead is written anew elsewhere, so that all of them is freed.
 //!
-//! Behind each pass of garbage collection the leader chooses packs by the lists of that pass, walks through a version of the
-//! namespace for what names them, and tells a data node to move that, some hundred extents at a time (`Compact`). The moves are
-//! publishes with compare-and-set like any client's, so nothing here has to be remembered: a leader that dies leaves
-//! files that were moved and files that were not, and the next pass chooses anew. A pack that stays although it was asked for
-//! is left out of more and more passes: else what goes with it would be written anew with each of them.
-//! Bounds: those of [`Packs`]; [`PLACES`] extents and [`BYTES`] a request, one request at a time, with rests as long as it took.
-//! Not here: which packs are worth it (meta-core), the moves (`jobs` and the client library on data nodes).
+//! Behind each pass of garbage collection the leader chooses packs by the lists of that pass, walks through a version
+//! of the namespace for what names them, and tells a data node to move that, some hundred extents at a time
+//! (`Compact`). The moves are publishes with compare-and-set like any client's, so nothing here has to be remembered: a
+//! leader that dies leaves files that were moved and files that were not, and the next pass chooses anew. A pack that
+//! stays although it was asked for is left out of more and more passes: else what goes with it would be written anew
+//! with each of them. Bounds: those of [`Packs`]; [`PLACES`] extents and [`BYTES`] a request, one request at a time,
+//! with rests as long as it took. Not here: which packs are worth it (meta-core), the moves (`jobs` and the client
+//! library on data nodes).
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,7 +46,8 @@ pub(crate) struct PackGauges {
     pub(crate) mostly_dead: AtomicU64,
 }
 
-/// Packs that were asked for, and may be there all the same: somebody overwrites what they have, or a member does not free it.
+/// Packs that were asked for, and may be there all the same: somebody overwrites what they have, or a member does not
+/// free it.
 #[derive(Debug, Default)]
 pub(crate) struct Tried(BTreeMap<(u32, u32), Tries>);
 
@@ -91,7 +93,8 @@ pub(crate) struct PackList {
 }
 
 impl PackList {
-    /// Takes a chunk into account: if it is a pack, nobody appends to it, and all members of its group say what they have.
+    /// Takes a chunk into account: if it is a pack, nobody appends to it, and all members of its group say what they
+    /// have.
     pub(crate) fn consider(
         &mut self,
         pg: u32,
@@ -192,8 +195,8 @@ fn requests(volume: u32, plan: &[PlannedPack]) -> Vec<CompactRequest> {
 mod tests {
     use super::*;
 
-    /// Packs that stay would make everything beside them be written anew with each pass; or those that could be moved at last
-    /// would never be asked for again.
+    /// Packs that stay would make everything beside them be written anew with each pass; or those that could be moved
+    /// at last would never be asked for again.
     #[test]
     fn packs_that_stay_are_asked_for_less_and_less_often() {
         let pack = |index: u32| PlannedPack { pg: 1, index, bytes: 1, places: Vec::new() };

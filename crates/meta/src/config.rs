@@ -61,7 +61,8 @@ pub struct MetaTimings {
     /// A writer makes itself known to the partition within some seconds; one that has not after this is not there any
     /// more.
     pub unknown_grace: Duration,
-    /// Heartbeats after which the map counts as one that was asked for: the second one began after the first was answered.
+    /// Heartbeats after which the map counts as one that was asked for: the second one began after the first was
+    /// answered.
     pub map_rounds: u64,
     /// A check of the volume that nobody asked for follows the one before after so long.
     pub check_period: Duration,
@@ -93,7 +94,8 @@ pub struct MetaTimings {
     pub volatile_tick: Duration,
     /// How often the leader looks for open appends that nobody publishes.
     pub append_tick: Duration,
-    /// What is durable in an append of which nothing was published for so long is published, and the append closed: its writers are dead.
+    /// What is durable in an append of which nothing was published for so long is published, and the append closed: its
+    /// writers are dead.
     pub append_silent: Duration,
     /// An append of which nothing was published for so long is closed in any case.
     pub append_idle: Duration,

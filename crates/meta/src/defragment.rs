@@ -1,13 +1,13 @@
 //! Defragmentation: files whose extents are too short on average are written anew where they are fragmented.
 //!
-//! The leader counts files that grew many extents (`grown.rs`), and once in a while all of a version of the namespace, in steps
-//! with rests. Of a file that is beyond its bound a data node writes the fragmented parts anew (`Defragment`), some tens of
-//! MiB at a time; moves are publishes with compare-and-set like any client's, so nothing has to be remembered: a leader that
-//! dies leaves files that are done and files that are not, and the next one counts anew.
+//! The leader counts files that grew many extents (`grown.rs`), and once in a while all of a version of the namespace,
+//! in steps with rests. Of a file that is beyond its bound a data node writes the fragmented parts anew (`Defragment`),
+//! some tens of MiB at a time; moves are publishes with compare-and-set like any client's, so nothing has to be
+//! remembered: a leader that dies leaves files that are done and files that are not, and the next one counts anew.
 //!
-//! Invariant: a file may have a seam (where two extents meet) for each [`extent_bytes`](Defragmenter::extent_bytes) that it
-//! stores, and [`EXTENTS_FREE`] more. Holes make no seams. Bounds: [`WAITING_MAX`] files wait; one is worked on, with rests as long
-//! as that takes. Not here: what of a file is written anew, and how (`client`).
+//! Invariant: a file may have a seam (where two extents meet) for each [`extent_bytes`](Defragmenter::extent_bytes)
+//! that it stores, and [`EXTENTS_FREE`] more. Holes make no seams. Bounds: [`WAITING_MAX`] files wait; one is worked
+//! on, with rests as long as that takes. Not here: what of a file is written anew, and how (`client`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ use crate::stats::{add, count};
 
 /// Files that wait. Those with the most seams come first; the others are found again.
 const WAITING_MAX: usize = 4096;
-/// Entries of the namespace that are looked at in one step, and the part of the time that this may take: one in this many.
+/// Entries of the namespace that are looked at in one step, and the part of the time that this may take: one in this
+/// many.
 const SCAN_ENTRIES: usize = 2048;
 const SCAN_SHARE: u32 = 4;
 /// A data node works on a request for half a minute, and then for as long as calls of one part take.

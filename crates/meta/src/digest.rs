@@ -1,7 +1,7 @@
 //! [`StateDigest`]: a checksum of a member's whole state, to hold members of a partition against each other.
 //!
-//! Members that have applied the same entries have the same bytes, so after the same last entry digests are the same. It
-//! walks through the state: for tests, not for each heartbeat. Not here: what to do when they differ.
+//! Members that have applied the same entries have the same bytes, so after the same last entry digests are the same.
+//! It walks through the state: for tests, not for each heartbeat. Not here: what to do when they differ.
 use cairn_store::{CheckpointSink, StoreError};
 use cairn_types::{PartitionId, crc32c};
 

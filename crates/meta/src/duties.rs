@@ -1,6 +1,8 @@
-//! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives freed
-//! blocks back, looks for garbage and fragmented files, settles what was closed and not durable, and looks after appends whose writers are gone. One task a partition, on the role's own runtime; it does nothing while another member leads.
-//! blocks back, looks for garbage and fragmented files, has files encoded, and settles what was closed and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives
+//! freed blocks back, looks for garbage and fragmented files, settles what was closed and not durable, and looks after
+//! appends whose writers are gone. One task a partition, on the role's own runtime; it does nothing while another
+//! member leads. blocks back, looks for garbage and fragmented files, has files encoded, and settles what was closed
+//! and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -31,7 +33,8 @@ use crate::volatile;
 const EXPIRE_MAX: usize = 1024;
 /// Ticks that may be late before the process counts as having stalled.
 const STALL_TICKS: u32 = 8;
-/// Deferred deaths beyond which entries are larger, and how much: they still hold readers up for a few milliseconds only.
+/// Deferred deaths beyond which entries are larger, and how much: they still hold readers up for a few milliseconds
+/// only.
 const BACKLOG_MANY: u64 = 8192;
 const BACKLOG_FACTOR: u32 = 4;
 /// Pause between two entries that take dead inodes apart, at least.
@@ -198,8 +201,8 @@ async fn raise_level(partition: &Partition, timings: &MetaTimings) {
     }
 }
 
-/// Removes buckets of the trash when their time is over, by the clocks of a majority of the members: one that is ahead removes
-/// nothing for good.
+/// Removes buckets of the trash when their time is over, by the clocks of a majority of the members: one that is ahead
+/// removes nothing for good.
 async fn expire_trash(partition: &Partition, timings: &MetaTimings) {
     let state = &partition.state;
     loop {

@@ -36,7 +36,8 @@ use plan::{Answered, Batch, Plan, is_done};
 enum Resting {
     /// It failed.
     Node(NodeId),
-    /// A disk that frees some chunks of this group later, as it is being filled: for the other groups of its node it is as good as before.
+    /// A disk that frees some chunks of this group later, as it is being filled: for the other groups of its node it is
+    /// as good as before.
     Member(u32, u32),
 }
 

@@ -1,10 +1,10 @@
 //! The check of a volume: its names, links, totals and quotas, and for each extent the chunk with the redundancy of its
-//! group, as the members list it. Asked for by an operator (`Fsck`), and once in `check_period` by itself; done by the leader beside
-//! its other work.
+//! group, as the members list it. Asked for by an operator (`Fsck`), and once in `check_period` by itself; done by the
+//! leader beside its other work.
 //!
-//! One version of the namespace is checked, taken before any list is asked for: so what it names and nobody has was lost,
-//! or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a bounded
-//! number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
+//! One version of the namespace is checked, taken before any list is asked for: so what it names and nobody has was
+//! lost, or freed since, which the present version tells. Memory: [`PART_BYTES`] of lists, a part of the inodes, and a
+//! bounded number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
 
 mod elsewhere;
 

@@ -1,9 +1,10 @@
 //! Garbage collection: what ended sessions wrote and no file names goes to the free records.
 //!
-//! The leader of the volume's partition makes passes: data nodes list their chunks with the sessions that wrote them and
-//! the blocks in use; of those of ended sessions it strikes out what a later version of the namespace names; the rest is
-//! put into the log (`FreeGarbage`) and freed like everything else (`free.rs`). Nothing stops meanwhile. Sessions that
-//! wrote chunks and never made themselves known here are ended first; their chunks are judged by the next pass.
+//! The leader of the volume's partition makes passes: data nodes list their chunks with the sessions that wrote them
+//! and the blocks in use; of those of ended sessions it strikes out what a later version of the namespace names; the
+//! rest is put into the log (`FreeGarbage`) and freed like everything else (`free.rs`). Nothing stops meanwhile.
+//! Sessions that wrote chunks and never made themselves known here are ended first; their chunks are judged by the next
+//! pass.
 //!
 //! Invariants: metadata decides; what nobody listed, is not sealed, or got an append within the grace is left alone. A
 //! version is taken after the lists, and after the ends of the sessions. Memory: [`PART_BYTES`] and twice that while a
@@ -62,8 +63,8 @@ pub(crate) struct Collector {
     pub(crate) client: Client,
     pub(crate) peers: Arc<Peers>,
     pub(crate) timings: MetaTimings,
-    /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while they
-    /// were judged, so that the next pass gets to those that were left out.
+    /// Of the suspects that are judged together: less than [`PART_BYTES`] where they took more room than that while
+    /// they were judged, so that the next pass gets to those that were left out.
     part_bytes: AtomicUsize,
     pub(crate) tried: Mutex<Tried>,
 }
@@ -281,8 +282,8 @@ impl Collector {
     }
 }
 
-/// Shows all that a version of the namespace, taken now, names to `visit`, in steps with rests between them; `rest` is called
-/// after each.
+/// Shows all that a version of the namespace, taken now, names to `visit`, in steps with rests between them; `rest` is
+/// called after each.
 async fn walk<T>(
     partition: &Partition,
     mut visit: impl FnMut(&mut T, &Named),

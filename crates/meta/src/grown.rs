@@ -1,9 +1,10 @@
 //! [`Grown`]: files whose extent maps grew, and those of them that are due to be counted.
 //!
-//! Every member notes what operations tell while they are applied, so that a new leader knows too; after a restart the leader's
-//! first walk knows. A file is due when it got so many extents that it may be beyond its bound: what is left up to there was
-//! counted the last time. So a file of a million extents is counted again after some hundred thousand more.
-//! Memory: [`NOTES_MAX`] files; those that grew least are forgotten first. Not here: counting, and what follows (`defragment.rs`).
+//! Every member notes what operations tell while they are applied, so that a new leader knows too; after a restart the
+//! leader's first walk knows. A file is due when it got so many extents that it may be beyond its bound: what is left
+//! up to there was counted the last time. So a file of a million extents is counted again after some hundred thousand
+//! more. Memory: [`NOTES_MAX`] files; those that grew least are forgotten first. Not here: counting, and what follows
+//! (`defragment.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,12 @@
 //! [`Leases`]: when the leader of a partition heard of each session last.
 //!
-//! Memory of one leader: a new one grants every live session a full lease from its start. Times are coarse, and a thread
-//! remembers whom it has noted at which time, so a session costs a request next to nothing.
+//! Memory of one leader: a new one grants every live session a full lease from its start. Times are coarse, and a
+//! thread remembers whom it has noted at which time, so a session costs a request next to nothing.
 //!
 //! Invariant: a session is named as expired only if nothing was heard of it for the whole lease while this leader led.
-//! Sessions are bounded: in all, in the memory that their slots take, and for each address that they come from, so that no
-//! client takes what others need. What a new leader grants belongs to no address until the session ends.
-//! Not here: that a session has ended (a log entry, meta-core).
+//! Sessions are bounded: in all, in the memory that their slots take, and for each address that they come from, so that
+//! no client takes what others need. What a new leader grants belongs to no address until the session ends. Not here:
+//! that a session has ended (a log entry, meta-core).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ use parking_lot::{Mutex, RwLock};
 pub(crate) const LEASES_MAX: usize = 2 << 20;
 /// Sessions that one address has at a partition. Few in unit tests.
 pub(crate) const CLIENT_SESSIONS_MAX: u32 = if cfg!(test) { 24 } else { 16 << 10 };
-/// Memory of the live sessions of a partition with their slots and kept answers. Beyond it nothing is let into the log that
-/// needs another slot. Little in unit tests.
+/// Memory of the live sessions of a partition with their slots and kept answers. Beyond it nothing is let into the log
+/// that needs another slot. Little in unit tests.
 pub(crate) const SESSION_BYTES_MAX: u64 = if cfg!(test) { 16 << 10 } else { 256 << 20 };
 const SHARDS: usize = 16;
 
@@ -92,7 +92,8 @@ impl Leases {
     /// A session was heard; one that has no lease stays without.
     #[inline]
     pub(crate) fn touch(&self, session: u64, now: Time) -> bool {
-        // Read before the table: a note made after the session lost its lease has the old number and counts for nothing.
+        // Read before the table: a note made after the session lost its lease has the old number and counts for
+        // nothing.
         let note = Note { generation: self.generation.load(Acquire), session, heard: now.0 };
         NOTES.with(|notes| {
             let place = &notes[session as usize % NOTED];
@@ -119,8 +120,8 @@ impl Leases {
         }
     }
 
-    /// A session was heard that makes a mutation or renews its lease: it gets a lease if it has none. An error when there
-    /// is no room for another one; then it must not become live.
+    /// A session was heard that makes a mutation or renews its lease: it gets a lease if it has none. An error when
+    /// there is no room for another one; then it must not become live.
     #[inline]
     pub(crate) fn hear(&self, session: u64, client: Option<IpAddr>, now: Time) -> Result<(), Full> {
         if self.touch(session, now) { Ok(()) } else { self.add(session, client, now) }
@@ -167,7 +168,8 @@ impl Leases {
         self.clients.lock().clear();
         self.next_generation();
         for session in sessions {
-            // More than there is room for are live only where a build of before had no such bound; they end when they say so.
+            // More than there is room for are live only where a build of before had no such bound; they end when they
+            // say so.
             let _ = self.add(session, None, now);
         }
     }

@@ -4,7 +4,8 @@
 //! lease) and 0x05xx (mutations, answered once they are in the log and applied), and
 //! `cairn_node_agent::Contributor` for registration, heartbeats and the cluster map.
 //!
-//! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition (manager).
+//! Not here: what operations do (meta-core), the log and elections (raft-host), which node has which partition
+//! (manager).
 
 mod across;
 mod append_turns;

@@ -1,4 +1,5 @@
-//! [`Load`]: how much of its time a partition's log takes, and how many changes it has a second, for the manager and for people.
+//! [`Load`]: how much of its time a partition's log takes, and how many changes it has a second, for the manager and
+//! for people.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! [`LockWaits`]: WaitLock requests that are parked until a lock on their inode is given back, or their time is over.
 //!
-//! Memory of one leader; nothing is granted here: who is told "free" asks with SetLock, and may lose. A request is parked
-//! while the namespace is read-locked, and looked at after every entry that gave a lock back, so no release is missed.
-//! Owners of fcntl(2) locks who wait for each other in a ring are told so: one of them, and only when the ring was there at the
-//! end of two waits, one after the other, so that a wait that its caller has given up meanwhile is not part of it.
-//! Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
+//! Memory of one leader; nothing is granted here: who is told "free" asks with SetLock, and may lose. A request is
+//! parked while the namespace is read-locked, and looked at after every entry that gave a lock back, so no release is
+//! missed. Owners of fcntl(2) locks who wait for each other in a ring are told so: one of them, and only when the ring
+//! was there at the end of two waits, one after the other, so that a wait that its caller has given up meanwhile is not
+//! part of it. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,7 +148,8 @@ impl PartitionState {
         waits.remove(&who);
         true
     }
-    /// Follows who is in the way of whom. Of several in the way one is followed; when he is not any more the next one is.
+    /// Follows who is in the way of whom. Of several in the way one is followed; when he is not any more the next one
+    /// is.
     fn is_in_ring(&self, who: Owner, waits: &BTreeMap<Owner, Vec<u8>>) -> bool {
         let namespace = self.namespace.read();
         let mut waiting = who;

@@ -137,7 +137,8 @@ impl PartitionMachine {
         assert!(needed <= level, "entry {index} of {}: {}", self.state.id, too_new(needed, level));
     }
 
-    /// Whether a refusal is not the client's yet: the leader has the operation prepared elsewhere, or waits for another one.
+    /// Whether a refusal is not the client's yet: the leader has the operation prepared elsewhere, or waits for another
+    /// one.
     fn goes_on(&self, outcome: &Result<(), WireError>) -> bool {
         let across = |error: &WireError| {
             core::Namespace::is_prepared_anew(error)
@@ -311,7 +312,8 @@ impl StateMachine for PartitionMachine {
     }
 
     fn role_changed(&mut self, role: Role) {
-        // Under the lock of `recalls`, as the duty `recall` begins to lead: or it would do so for a term that has just ended.
+        // Under the lock of `recalls`, as the duty `recall` begins to lead: or it would do so for a term that has just
+        // ended.
         let become_follower = |until: Option<Recall>| {
             self.state.recalls.send_modify(|recalls| {
                 *recalls = until;

@@ -1,5 +1,5 @@
-//! [`Movers`]: data nodes that a partition's leader asks to move bytes of files, one request at a time, with rests as long as it
-//! took. Not here: what is moved (`compact.rs`, `defragment.rs`), and how (`jobs` and the client library).
+//! [`Movers`]: data nodes that a partition's leader asks to move bytes of files, one request at a time, with rests as
+//! long as it took. Not here: what is moved (`compact.rs`, `defragment.rs`), and how (`jobs` and the client library).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! What the check of a volume found lost is asked for once, of each member that serves: so that data nodes know that the
-//! metadata refers to it, and the status of the cluster names it as long as nobody has it.
+//! What the check of a volume found lost is asked for once, of each member that serves: so that data nodes know that
+//! the metadata refers to it, and the status of the cluster names it as long as nobody has it.
 //!
-//! Invariant: only chunks that the present version of the namespace names too; at most [`CHUNKS_MAX`] of one check. Not here: what a member
-//! concludes (data: `server/missing.rs`).
+//! Invariant: only chunks that the present version of the namespace names too; at most [`CHUNKS_MAX`] of one check. Not
+//! here: what a member concludes (data: `server/missing.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! [`Partition`]: a member of a meta partition's group on this node, as the service and the duties see it.
 //!
 //! [`PartitionState`] is what it shares with its state machine. Readers hold the namespace's lock for one operation,
-//! the state machine for some whole operations, so a reader never sees half of one.
-//! Invariant: nothing is proposed but by [`Partition::propose`], which lets it wait while a snapshot of several partitions is taken.
-//! Not here: applying (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
+//! the state machine for some whole operations, so a reader never sees half of one. Invariant: nothing is proposed but
+//! by [`Partition::propose`], which lets it wait while a snapshot of several partitions is taken. Not here: applying
+//! (`machine.rs`), opening and closing (`roster.rs`), the leader's duties (`duties.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,8 +110,8 @@ impl Common {
         }
     }
 
-    /// Waits until the map has what the manager had in it when this was called: `rounds` heartbeats, of which the second one began after
-    /// that.
+    /// Waits until the map has what the manager had in it when this was called: `rounds` heartbeats, of which the
+    /// second one began after that.
     pub(crate) async fn fresh_map(&self, rounds: u64) -> Result<(), WireError> {
         let mut seen = self.map_rounds.subscribe();
         let wanted = *seen.borrow_and_update() + rounds;
@@ -172,8 +172,8 @@ pub(crate) struct PartitionState {
     /// Its volume is in the trash, as far as the map is known: nobody is served.
     pub(crate) trashed: AtomicBool,
     pub(crate) load: Load,
-    /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave, or was not told yet which
-    /// sessions have ended.
+    /// The term in which it leads the group, but not yet the partition: it may have forgotten what it gave, or was not
+    /// told yet which sessions have ended.
     pub(crate) recalls: watch::Sender<Option<Recall>>,
     /// The group sleeps.
     pub(crate) rests: watch::Sender<bool>,
@@ -194,8 +194,8 @@ const REST_FACTOR: u32 = 20;
 const REST_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl PartitionState {
-    /// Waits for so long between two looks for work; longer while the group sleeps, and not beyond its waking: nothing was logged
-    /// or read meanwhile, so what there is to do was there before, and only waits for somebody else.
+    /// Waits for so long between two looks for work; longer while the group sleeps, and not beyond its waking: nothing
+    /// was logged or read meanwhile, so what there is to do was there before, and only waits for somebody else.
     pub(crate) async fn pause(&self, pause: Duration) {
         let mut rests = self.rests.subscribe();
         if !*rests.borrow_and_update() {
@@ -236,8 +236,8 @@ impl PartitionState {
         }
     }
 
-    /// Nobody has used the partition yet, and its first feature level is about to be set: who comes before that would leave what later
-    /// levels have to be careful about.
+    /// Nobody has used the partition yet, and its first feature level is about to be set: who comes before that would
+    /// leave what later levels have to be careful about.
     pub(crate) fn is_unborn(&self) -> bool {
         let until = self.unborn_until.load(Ordering::Relaxed);
         until != 0 && self.common.coarse_now() < Time(until)
@@ -314,7 +314,8 @@ impl Partition {
         gate.wait((data, context), bytes).map_err(|(_, context)| context)
     }
 
-    /// From now on what would be proposed waits; the term in which it does. `None`: this attempt has held before, or this member does not lead.
+    /// From now on what would be proposed waits; the term in which it does. `None`: this attempt has held before, or
+    /// this member does not lead.
     pub(crate) fn hold(&self, attempt: CutAttempt) -> Option<u64> {
         let mut gate = self.gate.lock();
         let term = self.state.leading_term()?;
@@ -406,7 +407,8 @@ impl Partition {
         self.lacks_level(opcode.name(), opcode.feature_level())
     }
 
-    /// The same of something that needs a feature level: no member may be asked to apply what it would take for something else.
+    /// The same of something that needs a feature level: no member may be asked to apply what it would take for
+    /// something else.
     pub(crate) fn lacks_level(&self, what: &str, needed: u32) -> Option<WireError> {
         if needed == 0 || needed <= self.state.namespace.read().feature_level() {
             return None;

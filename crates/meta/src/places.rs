@@ -1,8 +1,9 @@
 //! Places of chunks that a request names: placement groups, which have to be the partition's volume's own.
 //!
-//! A partition has chunks freed, read and copied by servers, which may do so in every volume: so it takes in no place of another volume, and
-//! says so before anything is logged. Invariant: every occurrence of a group in a message counts, whichever of them a decoder takes.
-//! It reads protobuf in place, as `header.rs` does. Not here: who wrote what is there (meta-core), rights of keys (`rights.rs`).
+//! A partition has chunks freed, read and copied by servers, which may do so in every volume: so it takes in no place
+//! of another volume, and says so before anything is logged. Invariant: every occurrence of a group in a message
+//! counts, whichever of them a decoder takes. It reads protobuf in place, as `header.rs` does. Not here: who wrote what
+//! is there (meta-core), rights of keys (`rights.rs`).
 
 use cairn_node_agent::MapView;
 use cairn_types::{ErrorCode, PgId, VolumeId};
@@ -71,8 +72,8 @@ fn numbers(mut message: &[u8], wanted: &[u64], each: &mut impl FnMut(u32)) -> Op
     Some(())
 }
 
-/// Why a request names places that it must not, if so. `limited`: of a client whose key opens some volumes only; then a group that is not
-/// known yet is waited for, and one of another volume is answered alike.
+/// Why a request names places that it must not, if so. `limited`: of a client whose key opens some volumes only; then a
+/// group that is not known yet is waited for, and one of another volume is answered alike.
 pub(crate) fn flaw(
     opcode: Opcode,
     message: &[u8],

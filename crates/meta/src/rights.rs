@@ -1,9 +1,9 @@
 //! What keys of clients may do here: in the volumes that they name, as the users that they allow.
 //!
-//! Invariants: what a client with such a key asks is put into one form, with one header first, in whose `who` only allowed users stand, and only
-//! that is looked at from then on, so that no two readers of it see two things; a request within a request is treated alike. A volume that is
-//! not the key's is answered as a partition that is not here.
-//! Not here: who may ask for which operation at all (`wire::audience`), groups of other volumes (`places.rs`).
+//! Invariants: what a client with such a key asks is put into one form, with one header first, in whose `who` only
+//! allowed users stand, and only that is looked at from then on, so that no two readers of it see two things; a request
+//! within a request is treated alike. A volume that is not the key's is answered as a partition that is not here. Not
+//! here: who may ask for which operation at all (`wire::audience`), groups of other volumes (`places.rs`).
 
 use std::borrow::Cow;
 

@@ -219,8 +219,8 @@ impl Roster {
     fn destroy(&self, list: &mut ListFile, id: PartitionId) {
         self.close(id);
         self.failures.lock().remove(&id);
-        // The list goes last: until then this is repeated. Before that it says that a log may be missing: a node that ends between
-        // the two would not start again.
+        // The list goes last: until then this is repeated. Before that it says that a log may be missing: a node that
+        // ends between the two would not start again.
         let unbegun = list.get(id).map(|entry| PartitionEntry { begun: false, ..entry.clone() });
         if let Some(Err(error)) = unbegun.map(|entry| list.put(entry)) {
             tracing::error!(partition = %id, %error, "the list of partitions could not be written; will be repeated");

@@ -1,6 +1,7 @@
-//! Snapshots by schedule: the leader asks its namespace once in a while whether one is due, and logs that it is to be taken. What is due and
-//! what goes is decided when the entry is applied (`meta-core`), by a time that a majority of the members has reached. In a volume of several
-//! partitions the leader takes what is due with the others before, and the entry only removes.
+//! Snapshots by schedule: the leader asks its namespace once in a while whether one is due, and logs that it is to be
+//! taken. What is due and what goes is decided when the entry is applied (`meta-core`), by a time that a majority of
+//! the members has reached. In a volume of several partitions the leader takes what is due with the others before, and
+//! the entry only removes.
 
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ pub(crate) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings:
     }
 }
 
-/// What is wrong with one rule does not keep the others from running. Also answers directories that are not there any more.
+/// What is wrong with one rule does not keep the others from running. Also answers directories that are not there any
+/// more.
 async fn take_with_others(
     partition: &Arc<Partition>,
     peers: &Arc<Peers>,

@@ -1,8 +1,9 @@
-//! What this node knows of volumes and partitions, told with registrations: a manager whose state was restored from a copy takes up
-//! what it has forgotten.
+//! What this node knows of volumes and partitions, told with registrations: a manager whose state was restored from a
+//! copy takes up what it has forgotten.
 //!
-//! Two sources: the newest map that it was told since it started, and the list of partitions whose state it has. Bound: [`VOLUMES_MAX`] and
-//! [`PARTITIONS_MAX`], those with the highest ids: what was made last is what a copy lacks. Not here: what the manager makes of it.
+//! Two sources: the newest map that it was told since it started, and the list of partitions whose state it has. Bound:
+//! [`VOLUMES_MAX`] and [`PARTITIONS_MAX`], those with the highest ids: what was made last is what a copy lacks. Not
+//! here: what the manager makes of it.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use crate::server::MetaServer;
 
 /// Volumes that one registration tells (the manager goes by it).
 const VOLUMES_MAX: usize = 1024;
-/// Partitions likewise: as many as a cluster of volumes of several has (manager-core). Some hundred bytes each, of a message of a megabyte
-/// that has placement groups besides.
+/// Partitions likewise: as many as a cluster of volumes of several has (manager-core). Some hundred bytes each, of a
+/// message of a megabyte that has placement groups besides.
 const PARTITIONS_MAX: usize = 5120;
 
 impl MetaServer {

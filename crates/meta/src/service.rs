@@ -1,8 +1,8 @@
 //! The role as an RPC service: reads answered inline under the leader's lease, mutations handed to the log.
 //!
-//! Invariants: nothing is read without a read permit, but by ReadStale (`stale.rs`); nothing is proposed that lacks a session, credentials or a
-//! partition of this node, or that only a leader itself may propose. Everything here runs on the connection's thread
-//! and never waits.
+//! Invariants: nothing is read without a read permit, but by ReadStale (`stale.rs`); nothing is proposed that lacks a
+//! session, credentials or a partition of this node, or that only a leader itself may propose. Everything here runs on
+//! the connection's thread and never waits.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -1,13 +1,14 @@
 //! Encoding of files with a later scheme, when nothing changed them for the time that their layout says.
 //!
-//! The leader looks through the list of files that wait (what does not wait costs nothing), and asks a data node with a member of the
-//! file's group to encode one after the other, a part at a time (`Encode`). What was done is in the namespace (rows instead of copies,
-//! the stage in the layout), so nothing has to be remembered: a leader or a data node that dies leaves files whose first parts are
-//! encoded, and the next one goes on with the rest.
+//! The leader looks through the list of files that wait (what does not wait costs nothing), and asks a data node with a
+//! member of the file's group to encode one after the other, a part at a time (`Encode`). What was done is in the
+//! namespace (rows instead of copies, the stage in the layout), so nothing has to be remembered: a leader or a data
+//! node that dies leaves files whose first parts are encoded, and the next one goes on with the rest.
 //!
-//! Invariants: a file is asked for only while it waits, its time has come, and nothing of it is volatile, looked at again before each
-//! part; not outside of the hours that are set, and not faster than the rate that is set. Bounds: [`DUE_MAX`] files of a look are
-//! remembered; one is worked on. Not here: how a part is encoded, and that it never covers a newer write (`client`).
+//! Invariants: a file is asked for only while it waits, its time has come, and nothing of it is volatile, looked at
+//! again before each part; not outside of the hours that are set, and not faster than the rate that is set. Bounds:
+//! [`DUE_MAX`] files of a look are remembered; one is worked on. Not here: how a part is encoded, and that it never
+//! covers a newer write (`client`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! ReadStale: reads that a member answers from what it has applied, whether it leads or not.
 //!
-//! Invariants: only who asks for it by this operation gets an answer without a read permit, and only operations that read
-//! names and extents; every answer says how old it is at most. Not here: how the age is known (raft-host), whom a client
-//! asks, and when (client).
+//! Invariants: only who asks for it by this operation gets an answer without a read permit, and only operations that
+//! read names and extents; every answer says how old it is at most. Not here: how the age is known (raft-host), whom a
+//! client asks, and when (client).
 
 use cairn_meta_core::Namespace;
 use cairn_raft_host::GroupHandle;

@@ -48,7 +48,8 @@ pub struct MetaStats {
     pub(crate) encoding_kept: AtomicU64,
     pub(crate) encoding_left: AtomicU64,
     pub(crate) volatile_cut: AtomicU64,
-    /// Operations across partitions that were decided here, attempts that were begun anew, locks that were left over and resolved.
+    /// Operations across partitions that were decided here, attempts that were begun anew, locks that were left over
+    /// and resolved.
     pub(crate) across_decided: AtomicU64,
     pub(crate) across_again: AtomicU64,
     pub(crate) across_resolved: AtomicU64,

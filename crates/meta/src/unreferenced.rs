@@ -1,7 +1,9 @@
-//! What lies on disks and no file names, counted when somebody asks: what writers that are gone left behind, and what others are writing.
+//! What lies on disks and no file names, counted when somebody asks: what writers that are gone left behind, and what
+//! others are writing.
 //!
-//! The leader counts as the garbage collector does, and frees nothing. Invariants: nobody waits for it (an answer has the last count
-//! with its age); one count at a time, and only after somebody asked. Memory: that of a pass. Not here: freeing (`garbage.rs`).
+//! The leader counts as the garbage collector does, and frees nothing. Invariants: nobody waits for it (an answer has
+//! the last count with its age); one count at a time, and only after somebody asked. Memory: that of a pass. Not here:
+//! freeing (`garbage.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};

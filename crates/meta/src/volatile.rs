@@ -1,11 +1,12 @@
 //! Volatile bytes of ended sessions: what members have of them durably stays, the rest is cut off the files.
 //!
-//! A client that closes files before they are durable makes them so some seconds later. If it dies before, its session ends,
-//! and the leader has the chunks sealed, which makes durable what members have in memory, asks how long they are, and
-//! puts the outcome into the log. Nothing is remembered: a leader that dies leaves files that are still listed.
+//! A client that closes files before they are durable makes them so some seconds later. If it dies before, its session
+//! ends, and the leader has the chunks sealed, which makes durable what members have in memory, asks how long they are,
+//! and puts the outcome into the log. Nothing is remembered: a leader that dies leaves files that are still listed.
 //!
-//! Invariant: something is cut off only after all serving members of its group have listed the chunk, sealed, and shorter, or
-//! have listed that they lack it. Not here: the rules (meta-core: `volatile`), how members agree on a seal (`data`).
+//! Invariant: something is cut off only after all serving members of its group have listed the chunk, sealed, and
+//! shorter, or have listed that they lack it. Not here: the rules (meta-core: `volatile`), how members agree on a seal
+//! (`data`).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! [`WantedLeases`]: overwrite leases that are in somebody's way, until their sessions gave them back. Keep-alives tell them.
+//! [`WantedLeases`]: overwrite leases that are in somebody's way, until their sessions gave them back. Keep-alives tell
+//! them.
 //!
-//! Memory of one leader: whoever was refused comes again, and a new leader notes it then. Bounded by [`WANTED_MAX`]; what is
-//! not noted is noted at a later attempt. Not here: who has a lease and what is refused (meta-core).
+//! Memory of one leader: whoever was refused comes again, and a new leader notes it then. Bounded by [`WANTED_MAX`];
+//! what is not noted is noted at a later attempt. Not here: who has a lease and what is refused (meta-core).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -123,7 +123,8 @@ impl Model {
         }
     }
 
-    /// CloneRange by root: from an offset on a file comes to name the same places as another one, or as one did at some moment.
+    /// CloneRange by root: from an offset on a file comes to name the same places as another one, or as one did at some
+    /// moment.
     pub fn clone_in(&mut self, inode: u64, offset: u64, places: &[Option<Place>], now: u64) {
         self.shares = true;
         let end = offset as usize + places.len();

@@ -1,7 +1,8 @@
 //! [`Seen`]: the highest numbers that this node was told, or keeps on its disks.
 //!
-//! It tells them with each registration and heartbeat: a manager whose state was restored from a copy learns by them that it is older
-//! than what it once gave. Invariant: they only rise while the process runs. Not here: what the manager makes of them.
+//! It tells them with each registration and heartbeat: a manager whose state was restored from a copy learns by them
+//! that it is older than what it once gave. Invariant: they only rise while the process runs. Not here: what the
+//! manager makes of them.
 
 use cairn_wire::manager::{ClusterMap, SeenNumbers};
 

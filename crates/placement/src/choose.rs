@@ -8,9 +8,9 @@
 //! ⌈(k + m) ÷ racks⌉ if its disks allow; within a rack over hosts as evenly as possible; and no host has more than m as
 //! long as others have room, so that losing one loses nothing.
 //!
-//! Where domains leave a choice, the disk with the smallest (open groups + 1) / free bytes is taken: open groups fill at
-//! the same pace, so a disk with half the space gets half the groups, and a group just made counts at once. The primary
-//! is the member with the smallest (primaries + 1) / free bytes, and parity goes to those with the smallest
+//! Where domains leave a choice, the disk with the smallest (open groups + 1) / free bytes is taken: open groups fill
+//! at the same pace, so a disk with half the space gets half the groups, and a group just made counts at once. The
+//! primary is the member with the smallest (primaries + 1) / free bytes, and parity goes to those with the smallest
 //! (parities + 1) / free bytes: reads do not touch it, so data and work spread over all disks.
 //!
 //! Not here: whether a disk is in service, and its reserve: the caller offers only disks that may be used.
@@ -130,8 +130,8 @@ impl Chooser {
         Ok(self.take(&chosen))
     }
 
-    /// As [`choose_shards`](Self::choose_shards), where too few disks have room: up to m - 1 of `full`, which have none, make
-    /// up the number. They keep the last parity shards, which reads need last.
+    /// As [`choose_shards`](Self::choose_shards), where too few disks have room: up to m - 1 of `full`, which have
+    /// none, make up the number. They keep the last parity shards, which reads need last.
     pub fn choose_shards_with(
         &mut self,
         k: usize,
@@ -151,8 +151,8 @@ impl Chooser {
         Ok(chosen)
     }
 
-    /// The disk that takes the place of another one. Domains are kept: it has no more other members beside it in its rack, and
-    /// on its host, than the one that leaves had. Of several the one with the fewest, then the least used.
+    /// The disk that takes the place of another one. Domains are kept: it has no more other members beside it in its
+    /// rack, and on its host, than the one that leaves had. Of several the one with the fewest, then the least used.
     pub fn successor(&mut self, vacancy: &Vacancy<'_>) -> Result<DiskId, NoSuccessor> {
         self.seed = mix(self.seed);
         let beside = |seat: Seat| {

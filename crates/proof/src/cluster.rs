@@ -1,4 +1,5 @@
-//! [`Cluster`]: one head or three and spare ones, some data nodes, the network between them, and a way to ask them that no fault is on.
+//! [`Cluster`]: one head or three and spare ones, some data nodes, the network between them, and a way to ask them that
+//! no fault is on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -257,8 +258,8 @@ impl Cluster {
         map.disks.iter().filter_map(|disk| Some((disk.id, self.place_of(disk.node)?))).collect()
     }
 
-    /// Groups with members that do not serve, by the map, and the places of these, besides those that a group has more than it
-    /// needs while another one is to leave.
+    /// Groups with members that do not serve, by the map, and the places of these, besides those that a group has more
+    /// than it needs while another one is to leave.
     pub fn not_serving(&self, map: &ClusterMap) -> Vec<(u32, Vec<usize>)> {
         let places = self.places(map);
         let serving = u32::from(MemberState::Serving.code());

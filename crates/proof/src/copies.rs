@@ -1,5 +1,5 @@
-//! [`Copies`]: what the disks of a place held at earlier moments, one of which may come back (a restored snapshot, a machine that was
-//! rolled back).
+//! [`Copies`]: what the disks of a place held at earlier moments, one of which may come back (a restored snapshot, a
+//! machine that was rolled back).
 //!
 //! Not here: when copies are made and which comes back ([`crate::faults`]).
 

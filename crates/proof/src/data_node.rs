@@ -158,8 +158,8 @@ impl DataNode {
         self.copies.has(|copy| copy.generation < logged)
     }
 
-    /// Its process ends, and its disk has again what it had at an earlier moment, as if power had gone then; `home`: so has its own
-    /// directory. False: no such moment is known.
+    /// Its process ends, and its disk has again what it had at an earlier moment, as if power had gone then; `home`: so
+    /// has its own directory. False: no such moment is known.
     pub fn go_back(&mut self, rng: &SimRng, home: bool, policy: CrashPolicy) -> bool {
         let logged = self.logged();
         self.end(End::Power(policy));

@@ -1,5 +1,5 @@
-//! [`Chaos`]: which faults are in force, how they begin and how they end. A seed decides which and when; never more places
-//! than the redundancy allows are faulty, coming back or damaged at the same time.
+//! [`Chaos`]: which faults are in force, how they begin and how they end. A seed decides which and when; never more
+//! places than the redundancy allows are faulty, coming back or damaged at the same time.
 
 mod heads;
 mod kind;
@@ -127,8 +127,8 @@ impl Chaos {
         !self.old_heads.is_empty() || self.active.iter().any(|active| self.cluster.is_head(active.planned.place))
     }
 
-    /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off from
-    /// one of three, which may lead and knows nothing of it. Of three, one is faulty at most.
+    /// Whether the namespace may be out of reach: a fault of the only head is in force, or clients alone are cut off
+    /// from one of three, which may lead and knows nothing of it. Of three, one is faulty at most.
     pub fn namespace_may_stop(&self) -> bool {
         let only = self.cluster.only_head;
         self.active.iter().any(|active| {
@@ -137,7 +137,8 @@ impl Chaos {
         })
     }
 
-    /// Keeps a copy of what each place has now, once the managers log generations: not before all of them know that all understand them.
+    /// Keeps a copy of what each place has now, once the managers log generations: not before all of them know that all
+    /// understand them.
     fn keep_all_copies(&mut self) {
         self.copies = self.cluster.status().is_some_and(|status| status.feature_level == FEATURE_LEVEL);
         if !self.copies {
@@ -176,7 +177,8 @@ impl Chaos {
             let (kind, until) = if only { self.pick_for_only_head(step, until) } else { (self.pick_for_head(), until) };
             return Some(Planned { place: *self.rng.pick(&heads), kind, after, until, spots: Vec::new() });
         }
-        // Who has just started serves by the map until it is registered, and has to catch up then: looked at before the map.
+        // Who has just started serves by the map until it is registered, and has to catch up then: looked at before the
+        // map.
         let starting = |place: &usize| !self.cluster.node(*place).lock().is_registered();
         let starting: Vec<usize> = self.cluster.data_places().filter(starting).collect();
         let mut exposed = self.exposed()?;
@@ -488,14 +490,16 @@ impl Chaos {
             }
             Kind::ReadsFail | Kind::Corrupts => {
                 node.disk.heal_all();
-                // What goes home into a block that cannot be read takes the disk out of service, until somebody restarts it.
+                // What goes home into a block that cannot be read takes the disk out of service, until somebody
+                // restarts it.
                 if node.has_failed() {
                     node.end(End::Kill);
                 }
             }
             Kind::Full => {
                 node.disk.set_capacity(DISK_BYTES);
-                // With nothing at all left, what is in the journal cannot go home: then somebody makes room and restarts.
+                // With nothing at all left, what is in the journal cannot go home: then somebody makes room and
+                // restarts.
                 if node.has_failed() {
                     node.end(End::Kill);
                 }
@@ -569,8 +573,8 @@ impl Chaos {
     }
 }
 
-/// A disk that forgot what it had synced may be found corrupt, and stay out of service: then somebody puts an empty one in its
-/// place.
+/// A disk that forgot what it had synced may be found corrupt, and stay out of service: then somebody puts an empty one
+/// in its place.
 fn replace_unusable(node: &mut DataNode) -> Result<(), String> {
     if !node.has_failed() {
         return Ok(());

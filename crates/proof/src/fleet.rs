@@ -1,5 +1,5 @@
-//! [`run`]: many seeds, each in a process of its own, some at a time. A seed that the scheduler runs is a process, as its
-//! hooks are those of the whole process.
+//! [`run`]: many seeds, each in a process of its own, some at a time. A seed that the scheduler runs is a process, as
+//! its hooks are those of the whole process.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! What every process of the cluster stands on: its directory on a simulated disk, its identity, its calls to others, its
-//! one port. The same parts in the same order as in the binary; only disks and addresses differ.
+//! What every process of the cluster stands on: its directory on a simulated disk, its identity, its calls to others,
+//! its one port. The same parts in the same order as in the binary; only disks and addresses differ.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

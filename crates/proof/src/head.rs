@@ -1,6 +1,6 @@
-//! [`Head`]: a process with manager and namespace on a simulated disk: one of one or three members of each Raft group; or a
-//! spare one with the namespace alone, that partitions move to, or with a manager alone, that the managers' group takes in. It can
-//! lose power and start again.
+//! [`Head`]: a process with manager and namespace on a simulated disk: one of one or three members of each Raft group;
+//! or a spare one with the namespace alone, that partitions move to, or with a manager alone, that the managers' group
+//! takes in. It can lose power and start again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,7 +246,8 @@ impl Head {
         self.copies.has(|(_, roles)| *roles == self.roles)
     }
 
-    /// Its directory has again what it had at an earlier moment, as if power had gone then. It must not run. False: none is known.
+    /// Its directory has again what it had at an earlier moment, as if power had gone then. It must not run. False:
+    /// none is known.
     pub fn go_back(&mut self, rng: &SimRng, policy: CrashPolicy) -> bool {
         assert!(self.running.is_none(), "it runs");
         let Some((image, _)) = self.copies.pick(rng, |(_, roles)| *roles == self.roles) else { return false };

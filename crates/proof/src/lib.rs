@@ -1,10 +1,9 @@
-//! The proof: the shipping client, data servers, namespace and manager in one process, on
-//! simulated disks and a faulty network, beside a model of bytes. `docs/internals/proof.md` says how it is run and what it
-//! has caught.
+//! The proof: the shipping client, data servers, namespace and manager in one process, on simulated disks and a faulty
+//! network, beside a model of bytes. `docs/internals/proof.md` says how it is run and what it has caught.
 //!
-//! **Threads, time and the network** are those of crate `dst`: the program `sim` runs one seed in its process, and the same
-//! seed is the same run. Every process is a host there with one address ([`plug`]), so faults of the network ([`links`])
-//! know who opened a connection to whom. Nothing of the product is another one for that.
+//! **Threads, time and the network** are those of crate `dst`: the program `sim` runs one seed in its process, and the
+//! same seed is the same run. Every process is a host there with one address ([`plug`]), so faults of the network
+//! ([`links`]) know who opened a connection to whom. Nothing of the product is another one for that.
 //!
 //! Not here: disks (`sim`), the scheduler (`dst`), real processes and kernels (tests of the binary).
 pub mod cluster;

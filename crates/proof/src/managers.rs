@@ -1,5 +1,6 @@
-//! [`ManagerChanges`]: the managers' group takes in a member in another place, and lets that one go again, or one of the first in its
-//! stead, whose process goes on with the namespace alone. With four of them one may be faulty as with three.
+//! [`ManagerChanges`]: the managers' group takes in a member in another place, and lets that one go again, or one of
+//! the first in its stead, whose process goes on with the namespace alone. With four of them one may be faulty as with
+//! three.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,7 +128,8 @@ impl ManagerChanges {
                 let (group, remove) = (0, vec![number]);
                 let taken = self.ask(&ChangeMembersRequest { group, remove, ..ChangeMembersRequest::default() });
                 tracing::info!(goes, ?taken, "a manager is to go");
-                // One that leads hands that over first, and is asked to go again; whoever did not hear that it was done is refused.
+                // One that leads hands that over first, and is asked to go again; whoever did not hear that it was done
+                // is refused.
                 if self.status().is_some_and(|status| !is_manager(&status, number)) {
                     self.cluster.roster.remove(goes);
                 }

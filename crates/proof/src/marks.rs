@@ -1,5 +1,5 @@
-//! [`MarkKeeper`]: carries between a process and the manager how far members of Raft groups got, as the binary does, and what is wrong with
-//! the member of the managers' group.
+//! [`MarkKeeper`]: carries between a process and the manager how far members of Raft groups got, as the binary does,
+//! and what is wrong with the member of the managers' group.
 
 use std::sync::{Arc, OnceLock};
 

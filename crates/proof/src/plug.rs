@@ -1,5 +1,5 @@
-//! [`Plug`]: how the process in a place hangs on the network: an address that stays the same over its restarts, and nothing
-//! of it is heard while the plug is pulled.
+//! [`Plug`]: how the process in a place hangs on the network: an address that stays the same over its restarts, and
+//! nothing of it is heard while the plug is pulled.
 //!
 //! Not here: faults of the network while it runs ([`crate::links`]).
 

@@ -1,4 +1,5 @@
-//! Heads that came back as older copies of themselves: what a person does of whom the status asks it, and when such a head is whole again.
+//! Heads that came back as older copies of themselves: what a person does of whom the status asks it, and when such a
+//! head is whole again.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ impl Cluster {
         answer.ok()?.decode().ok()
     }
 
-    /// Does what the status asks for: members that are older copies of themselves are added anew. How many of them were.
+    /// Does what the status asks for: members that are older copies of themselves are added anew. How many of them
+    /// were.
     pub fn renew_older(&self) -> u64 {
         let Some(status) = self.status() else { return 0 };
         let mut renewed = 0;
@@ -66,7 +68,8 @@ impl Cluster {
             if !partition.nodes.contains(&number) {
                 continue;
             }
-            // Of operations: what the members themselves have changed in the log since is none of a partition that rests.
+            // Of operations: what the members themselves have changed in the log since is none of a partition that
+            // rests.
             let applied_at = |head: &parking_lot::Mutex<Head>| {
                 head.lock().digests(PartitionId(partition.id)).0.map_or(0, |digest| digest.applied)
             };

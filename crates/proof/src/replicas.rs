@@ -56,8 +56,9 @@ impl Cluster {
         Ok(compared)
     }
 
-    /// All members of each placement group list the same chunks, all sealed; copies with the same blocks, but for
-    /// those that were freed, equally often overwritten. No disk has chunks of a group in which it is no member. How many were compared.
+    /// All members of each placement group list the same chunks, all sealed; copies with the same blocks, but for those
+    /// that were freed, equally often overwritten. No disk has chunks of a group in which it is no member. How many
+    /// were compared.
     pub fn compare_chunks(&self) -> Result<u64, String> {
         let (mut compared, mut last) = (0, String::new());
         let same = self.eventually("members of placement groups have the same chunks", PATIENCE, || {
@@ -174,7 +175,8 @@ impl Cluster {
         let groups = groups(map);
         for node in &self.nodes {
             let node = node.lock();
-            // One that has forgotten that files are gone, of a group that it has left, has nobody to remind it; nor has an older copy.
+            // One that has forgotten that files are gone, of a group that it has left, has nobody to remind it; nor has
+            // an older copy.
             if node.disk.counts().syncs_forgotten > 0 || node.has_gone_back {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! What the program logs in a run: always formatted, kept in memory, and shown when the seed fails or when it is asked for.
-//! So a run with its log shown is the same run: formatting takes memory and hash keys, which belong to the run.
+//! What the program logs in a run: always formatted, kept in memory, and shown when the seed fails or when it is asked
+//! for. So a run with its log shown is the same run: formatting takes memory and hash keys, which belong to the run.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -51,8 +51,8 @@ impl Write for Line {
     }
 }
 
-/// Begins to keep the log; `shown`: every line goes to standard error as well. `other`: another filter than usual, which
-/// makes it another run.
+/// Begins to keep the log; `shown`: every line goes to standard error as well. `other`: another filter than usual,
+/// which makes it another run.
 pub fn begin(shown: bool, other: Option<String>) {
     let ring = Ring { bytes: VecDeque::with_capacity(KEPT + 1), shown };
     *RING.lock().unwrap_or_else(PoisonError::into_inner) = Some(ring);

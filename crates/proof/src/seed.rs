@@ -1,4 +1,5 @@
-//! [`run`]: one seed: a cluster, files, steps with faults beside them, then everything is healed and compared once more.
+//! [`run`]: one seed: a cluster, files, steps with faults beside them, then everything is healed and compared once
+//! more.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ pub(crate) struct Shape {
     pub(crate) layout: &'static str,
     /// What files are converted to, and back; it bears as many losses.
     pub(crate) other: &'static str,
-    /// What the volume has for files without a layout of their own, and for small ones; it bears as many losses at least.
+    /// What the volume has for files without a layout of their own, and for small ones; it bears as many losses at
+    /// least.
     pub(crate) volume: &'static str,
     pub(crate) managers: usize,
     /// Those with a manager, and perhaps a spare one.

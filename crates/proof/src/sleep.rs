@@ -1,5 +1,5 @@
-//! Maintenance of a node: it hibernates for a time of which the manager knows, its process ends, and some steps later it starts
-//! again. As long as the time lasts, nobody takes its places.
+//! Maintenance of a node: it hibernates for a time of which the manager knows, its process ends, and some steps later
+//! it starts again. As long as the time lasts, nobody takes its places.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ pub struct Sleep {
     number: u32,
     begun: Instant,
     window: Duration,
-    /// Groups that it served in, which nobody was about to join and no former member could come back to. None of a node that is drained:
-    /// its members leave as long as it is not known to be away.
+    /// Groups that it served in, which nobody was about to join and no former member could come back to. None of a node
+    /// that is drained: its members leave as long as it is not known to be away.
     served: Vec<(u32, u32)>,
 }
 

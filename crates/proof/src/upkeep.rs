@@ -1,5 +1,5 @@
-//! [`Upkeep`]: what operators do while a cluster serves: nodes are drained, partitions get other members, what was lost for
-//! good is taken out. A seed decides which and when; at the end nothing of it is left half done.
+//! [`Upkeep`]: what operators do while a cluster serves: nodes are drained, partitions get other members, what was lost
+//! for good is taken out. A seed decides which and when; at the end nothing of it is left half done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -150,8 +150,8 @@ impl Upkeep {
         })
     }
 
-    /// Disks and nodes that are lost for good are taken out, as soon as nobody waits for them; then no group remembers a
-    /// former member.
+    /// Disks and nodes that are lost for good are taken out, as soon as nobody waits for them; then no group remembers
+    /// a former member.
     pub fn remove_lost(&mut self) -> Result<(), String> {
         self.cluster.eventually("everybody is registered", PATIENCE, || self.cluster.learn_numbers())?;
         let lost = self.cluster.map().map(|map| self.lost(&map)).ok_or("the manager does not answer")?;

@@ -251,7 +251,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Heads that are older copies of themselves are added anew, by somebody who reads the status; those that are whole count no more.
+    /// Heads that are older copies of themselves are added anew, by somebody who reads the status; those that are whole
+    /// count no more.
     fn mend_heads(&mut self) {
         if self.chaos.old_heads.is_empty() {
             return;
@@ -364,8 +365,8 @@ impl Workload {
         self.sync(i, planned)
     }
 
-    /// All files are written and synced at the same time, again and again, while the fault begins: they share streams and
-    /// chunks.
+    /// All files are written and synced at the same time, again and again, while the fault begins: they share streams
+    /// and chunks.
     fn storm(&mut self, planned: Option<Planned>) -> Result<(), String> {
         for i in 0..FILES {
             self.sync(i, None)?;

@@ -1,5 +1,5 @@
-//! Seeds of the proof, each in a process of its own under the deterministic scheduler: a few fixed ones, or as many as the
-//! environment says.
+//! Seeds of the proof, each in a process of its own under the deterministic scheduler: a few fixed ones, or as many as
+//! the environment says.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Measures what idle groups cost a node, and how long it takes until all are led again when a node ends.
 //!
-//! `cargo run --release -p cairn-raft-host --example groups_bench -- [groups] [seconds] [directory]`
-//! Three nodes are in one process and hand messages over in memory; figures are those of one node: a third of the process.
+//! `cargo run --release -p cairn-raft-host --example groups_bench -- [groups] [seconds] [directory]` Three nodes are in
+//! one process and hand messages over in memory; figures are those of one node: a third of the process.
 
 use std::collections::BTreeMap;
 use std::path::Path;

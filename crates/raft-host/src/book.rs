@@ -1,14 +1,14 @@
 //! [`MarkBook`]: what a node remembers of how far members of Raft groups got, in memory and in a file.
 //!
-//! A node that hosts members keeps the marks that they and their leaders tell; every node keeps those of the managers. They
-//! count when one of these members starts ([`cairn_raft::marks`]). What the witness of this node's own members said is kept
-//! here until their groups are opened: the manager for meta partitions, the nodes for the manager's group.
+//! A node that hosts members keeps the marks that they and their leaders tell; every node keeps those of the managers.
+//! They count when one of these members starts ([`cairn_raft::marks`]). What the witness of this node's own members
+//! said is kept here until their groups are opened: the manager for meta partitions, the nodes for the manager's group.
 //!
 //! So is, durably, of which groups a person accepted that this node's member has forgotten something.
 //!
 //! Invariants: a mark never goes back while its member is one; those of former members go with the next view of the
-//! group; marks alone are written at most every [`FLUSH_PAUSE`]. A damaged file is set aside: what it said of others is gathered
-//! anew, and all members here count as such that have forgotten something.
+//! group; marks alone are written at most every [`FLUSH_PAUSE`]. A damaged file is set aside: what it said of others is
+//! gathered anew, and all members here count as such that have forgotten something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

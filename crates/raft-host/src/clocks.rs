@@ -1,12 +1,13 @@
 //! [`Clocks`]: what the clocks of others say, so that nobody's wrong clock decides alone.
 //!
-//! Members of Raft groups put their calendar into each message, nodes and the manager into heartbeats. What was heard goes on
-//! with this process's monotonic clock, so a jump of its own calendar is seen at once. The time that is agreed is the own one,
-//! unless it differs by more than the bound from the middle of all: then it is that. Of two that disagree the earlier counts: a
-//! clock that lies behind deletes nothing early.
+//! Members of Raft groups put their calendar into each message, nodes and the manager into heartbeats. What was heard
+//! goes on with this process's monotonic clock, so a jump of its own calendar is seen at once. The time that is agreed
+//! is the own one, unless it differs by more than the bound from the middle of all: then it is that. Of two that
+//! disagree the earlier counts: a clock that lies behind deletes nothing early.
 //!
-//! Invariants: an age is reached only when a majority of a group's members have clocks that say so; what was not heard for
-//! [`FRESH`] is not known. Not here: logged time itself ([`cairn_raft::LogClock`]), what is deleted by age (the roles).
+//! Invariants: an age is reached only when a majority of a group's members have clocks that say so; what was not heard
+//! for [`FRESH`] is not known. Not here: logged time itself ([`cairn_raft::LogClock`]), what is deleted by age (the
+//! roles).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -181,7 +182,8 @@ impl Inner {
         fresh.map(|(node, heard)| (*node, heard.present(now))).collect()
     }
 
-    /// The middle of all (of two the earlier), and whether the own clock is too far from it. `None`: nobody else is known.
+    /// The middle of all (of two the earlier), and whether the own clock is too far from it. `None`: nobody else is
+    /// known.
     fn middle(&self, others: &[(NodeId, WallTime)], own: WallTime) -> Option<(WallTime, bool)> {
         if others.is_empty() {
             return None;

@@ -45,9 +45,9 @@ pub struct HostConfig {
     pub log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
     pub segments_max: u64,
-    /// A leader whose group is idle puts an empty entry into the log after so long, again and again, while a member is of a build
-    /// that does not ask for one: a member writes no second checkpoint of the same entry, so without one its log could not be given
-    /// up further.
+    /// A leader whose group is idle puts an empty entry into the log after so long, again and again, while a member is
+    /// of a build that does not ask for one: a member writes no second checkpoint of the same entry, so without one its
+    /// log could not be given up further.
     pub idle_entry: Duration,
     /// A group, other than the manager's, for which there is nothing to do for so long sleeps; zero: never.
     pub sleep_after: Duration,

@@ -1,10 +1,10 @@
 //! Eras: a group whose state was put back from a backup, or made anew, must never mix with members of before.
 //!
-//! The upper bits of a term are its era; all terms of one history have the same one. Restoring gives a group a later era.
-//! Invariants: a message of an earlier era never reaches the core, and whoever sent it is told the later one; a member
-//! that has anything of an earlier era stops for good when it hears of a later one: its log and the present one are
-//! different histories, in which the same index means different entries. An empty member takes any era: it has nothing.
-//! Not here: who gives a new era (whoever restores, offline).
+//! The upper bits of a term are its era; all terms of one history have the same one. Restoring gives a group a later
+//! era. Invariants: a message of an earlier era never reaches the core, and whoever sent it is told the later one; a
+//! member that has anything of an earlier era stops for good when it hears of a later one: its log and the present one
+//! are different histories, in which the same index means different entries. An empty member takes any era: it has
+//! nothing. Not here: who gives a new era (whoever restores, offline).
 
 use cairn_raft::Position;
 use cairn_types::{era_of, first_term};

@@ -1,7 +1,8 @@
 //! [`Group`]: one group of a host, as the host and its threads see it.
 //!
 //! Invariants: whatever ends a group, a panic of its state machine too, afterwards nobody reads from it any more, and
-//! nobody waits for it; after a panic the process ends, if that is configured. Not here: what a group does (`owner.rs`).
+//! nobody waits for it; after a panic the process ends, if that is configured. Not here: what a group does
+//! (`owner.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

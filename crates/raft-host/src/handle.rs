@@ -122,8 +122,8 @@ impl<C: Send + 'static> GroupHandle<C> {
         self.mailbox.post(Event::RaiseTerm(term));
     }
 
-    /// What the leader of this term, and those who elected it, have forgotten is known from elsewhere; nothing if this member does not lead
-    /// in it any more.
+    /// What the leader of this term, and those who elected it, have forgotten is known from elsewhere; nothing if this
+    /// member does not lead in it any more.
     pub fn recalled(&self, term: u64) {
         // A closed group leads nobody.
         self.mailbox.post(Event::Recalled(term));

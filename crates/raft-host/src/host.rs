@@ -257,8 +257,8 @@ impl RaftHost {
         &self.book
     }
 
-    /// A person accepts what a group's member on this node has forgotten: it takes part in elections from now on; `then`
-    /// runs on a thread that handles groups.
+    /// A person accepts what a group's member on this node has forgotten: it takes part in elections from now on;
+    /// `then` runs on a thread that handles groups.
     pub(crate) fn accept_loss(&self, group: GroupId, then: Answer) {
         let posted = self.port(group).is_some_and(|port| port.accept_loss(then));
         if !posted {
@@ -303,7 +303,8 @@ impl RaftHost {
         self.groups.lock().get(&group).cloned()
     }
 
-    /// Asks a group's member on this node for the members, and to change them; `then` runs on a thread that handles groups.
+    /// Asks a group's member on this node for the members, and to change them; `then` runs on a thread that handles
+    /// groups.
     pub(crate) fn ask_members(&self, group: GroupId, ask: MembersAsk, then: MembersAnswer) {
         let posted = self.port(group).is_some_and(|port| port.ask_members(ask, then));
         if !posted {
@@ -347,8 +348,8 @@ impl RaftHost {
         self.groups.lock().get(&group).map(|port| port.status())
     }
 
-    /// Why the log stands still, or the member of the manager's group takes no part, for people. What concerns another group
-    /// is told by its [status](Self::status).
+    /// Why the log stands still, or the member of the manager's group takes no part, for people. What concerns another
+    /// group is told by its [status](Self::status).
     pub fn problem(&self) -> Option<String> {
         let full = self.wal.is_full().then(|| {
             let dir = &self.dir;

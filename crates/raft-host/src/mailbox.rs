@@ -1,7 +1,7 @@
 //! [`Mailbox`]: the one queue in front of a group, bounded in every part.
 //!
-//! Invariant: whoever puts something in that the group waits for makes it ready, once: from then on until the group finds
-//! nothing more it is ready, or at work.
+//! Invariant: whoever puts something in that the group waits for makes it ready, once: from then on until the group
+//! finds nothing more it is ready, or at work.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

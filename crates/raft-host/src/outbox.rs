@@ -1,7 +1,8 @@
 //! [`Outbox`]: messages of many groups that can wait a moment, so that one frame carries them.
 //!
 //! Heartbeats and their answers wait until their thread has nothing else to do; whatever goes to the same node before
-//! takes them along. All others go at once. Not here: splitting what is too long for a frame ([`crate::rpc_transport`]).
+//! takes them along. All others go at once. Not here: splitting what is too long for a frame
+//! ([`crate::rpc_transport`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Owns a group's core and state machine: takes inputs, steps the core, carries out its outputs.
 //!
-//! Invariants: the lease is published before the outputs of the same step are carried out; ticks are never made up
-//! for; proposals become one entry at a time, and none is proposed before all entries of earlier leaders were applied (so
+//! Invariants: the lease is published before the outputs of the same step are carried out; ticks are never made up for;
+//! proposals become one entry at a time, and none is proposed before all entries of earlier leaders were applied (so
 //! logged time never goes back). Not here: the thread that does it ([`crate::pool`]), and when ([`crate::mailbox`]).
 
 mod calendar;

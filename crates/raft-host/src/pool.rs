@@ -1,10 +1,10 @@
 //! [`Pool`]: the threads that handle a host's groups, as many as the machine has cores, and the timer of all of them.
 //!
-//! A group that has something to do is *ready*: any thread takes it, handles what waits for it, and lets it rest. One that
-//! rests costs nothing but its place among the timers, if it asked for a time.
+//! A group that has something to do is *ready*: any thread takes it, handles what waits for it, and lets it rest. One
+//! that rests costs nothing but its place among the timers, if it asked for a time.
 //!
-//! Invariants: a task is handled by one thread at a time (whoever makes it ready marks it so, see [`crate::mailbox`]); a
-//! task whose time has come is handled although others are always ready; what blocks a thread ([`blocking`]) takes no
+//! Invariants: a task is handled by one thread at a time (whoever makes it ready marks it so, see [`crate::mailbox`]);
+//! a task whose time has come is handled although others are always ready; what blocks a thread ([`blocking`]) takes no
 //! thread from the others. Not here: what a group does (`owner.rs`), messages that wait to be sent ([`crate::outbox`]).
 
 mod timers;

@@ -1,7 +1,7 @@
 //! [`StateMachine`]: what a role hosts in a Raft group, and what it is told.
 //!
-//! Invariant: `apply` is called by one thread at a time, in log order, each entry once per process life (after a restart from
-//! the newest checkpoint on); its outcome depends on its arguments alone.
+//! Invariant: `apply` is called by one thread at a time, in log order, each entry once per process life (after a
+//! restart from the newest checkpoint on); its outcome depends on its arguments alone.
 
 use bytes::Bytes;
 use cairn_store::{CheckpointSink, CheckpointSource, StoreError};
@@ -46,7 +46,8 @@ pub enum Role {
     Leader {
         /// The term.
         term: u64,
-        /// What a person accepted as forgotten may be missing, see [`GroupHandle::recalled`](crate::GroupHandle::recalled).
+        /// What a person accepted as forgotten may be missing, see
+        /// [`GroupHandle::recalled`](crate::GroupHandle::recalled).
         forgot: bool,
     },
     /// Does not lead.
@@ -66,7 +67,8 @@ pub trait StateMachine: Send + 'static {
 
     /// Applies one entry's items in order. `items` may be empty (an entry that only carries time).
     fn apply(&mut self, at: AppliedAt, items: Vec<Item<Self::Context>>);
-    /// The feature level that the state has activated: below it, the program of before goes on with what this one wrote.
+    /// The feature level that the state has activated: below it, the program of before goes on with what this one
+    /// wrote.
     fn level(&self) -> u32 {
         0
     }
@@ -81,6 +83,7 @@ pub trait StateMachine: Send + 'static {
     fn restore(&mut self, source: &mut dyn CheckpointSource) -> Result<(), StoreError>;
     /// The member's part changed. `Leader` comes after its first entry was applied.
     fn role_changed(&mut self, role: Role);
-    /// There was nothing to do for some time, or there is again: work that looks for something now and then may look less often.
+    /// There was nothing to do for some time, or there is again: work that looks for something now and then may look
+    /// less often.
     fn rests(&mut self, _rests: bool) {}
 }

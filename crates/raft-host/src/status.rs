@@ -67,7 +67,8 @@ pub(crate) struct Shared {
     /// Somebody read since the last tick.
     used: AtomicBool,
     applied: AtomicU64,
-    /// Monotonic time as of which nothing acknowledged is missing, and logged time of the last entry applied; 0: not known.
+    /// Monotonic time as of which nothing acknowledged is missing, and logged time of the last entry applied; 0: not
+    /// known.
     fresh: AtomicU64,
     logged: AtomicU64,
     pub proposals: AtomicU64,

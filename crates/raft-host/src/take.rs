@@ -10,8 +10,8 @@ use crate::host::RaftHost;
 use crate::mailbox::TakeAnswer;
 
 impl RaftHost {
-    /// Asks a group's member on this node; `then` runs on a thread that handles groups when the file is written. A group that is not
-    /// open here drops it.
+    /// Asks a group's member on this node; `then` runs on a thread that handles groups when the file is written. A
+    /// group that is not open here drops it.
     pub(crate) fn take_checkpoint(&self, request: TakeCheckpointRequest, then: TakeAnswer) {
         let group = GroupId(request.group);
         match self.port(group) {

@@ -1,12 +1,13 @@
 //! [`Watch`]: what nodes say to each other for all their groups that sleep.
 //!
-//! A group that sleeps sends nothing ([`cairn_raft::Slumber`]). Instead the node of its leader sends a beat to each node that has a
-//! member of such a group, one for all of them, and names the groups now and then. A node that hears no beat for twice the shortest
-//! election timeout, or those of another life, takes the leaders there for lost: their groups wake here and elect others. A group that
-//! is not named any more is woken, so that it looks itself.
+//! A group that sleeps sends nothing ([`cairn_raft::Slumber`]). Instead the node of its leader sends a beat to each
+//! node that has a member of such a group, one for all of them, and names the groups now and then. A node that hears no
+//! beat for twice the shortest election timeout, or those of another life, takes the leaders there for lost: their
+//! groups wake here and elect others. A group that is not named any more is woken, so that it looks itself.
 //!
-//! Invariants: only what sleeps is watched, so a node that dies wakes those groups alone that it led; nobody is taken for lost after
-//! this process itself stood still. Not here: what a group does when it wakes (cairn-raft). Nothing that is safe depends on this.
+//! Invariants: only what sleeps is watched, so a node that dies wakes those groups alone that it led; nobody is taken
+//! for lost after this process itself stood still. Not here: what a group does when it wakes (cairn-raft). Nothing that
+//! is safe depends on this.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,8 @@ pub struct CoreConfig {
     pub node: NodeId,
     /// The group.
     pub group: GroupId,
-    /// Time between two calls of [`crate::Input::Tick`]; the host never calls faster, but for single ones after a late one.
+    /// Time between two calls of [`crate::Input::Tick`]; the host never calls faster, but for single ones after a late
+    /// one.
     pub tick: Duration,
     /// Ticks without a leader before an election; the actual number is between this and twice this.
     pub election_ticks: usize,

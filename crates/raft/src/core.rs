@@ -120,7 +120,8 @@ pub struct CoreStatus {
     pub marks: Vec<(NodeId, Mark)>,
     /// Why this member neither votes nor leads, if so.
     pub shut: Option<Shut>,
-    /// A person accepted that it has forgotten something, and it has not got it again; or it leads by votes of such members.
+    /// A person accepted that it has forgotten something, and it has not got it again; or it leads by votes of such
+    /// members.
     pub forgot: bool,
 }
 

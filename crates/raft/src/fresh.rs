@@ -2,8 +2,8 @@
 //!
 //! A follower puts its own monotonic time into its answers. The leader sends the newest of these stamps back with its
 //! appends and heartbeats, together with its commit index, but only while it holds its lease: then nothing beyond that
-//! index was acknowledged by anybody when it sent this, which was after it had heard the stamp. So once the follower has
-//! applied up to that index, its state has all that was acknowledged before the stamp.
+//! index was acknowledged by anybody when it sent this, which was after it had heard the stamp. So once the follower
+//! has applied up to that index, its state has all that was acknowledged before the stamp.
 //!
 //! Invariants: both times are read from one clock, and a message that was long on its way, or lay in a stopped process,
 //! makes nothing look newer than it is. Not here: who may be answered from such a state (the roles).

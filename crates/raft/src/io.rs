@@ -38,7 +38,8 @@ pub struct Restored {
     pub fresh: bool,
     /// Marks of members, this one too, that this node wrote down beside the log.
     pub marks: BTreeMap<NodeId, Mark>,
-    /// A person accepted that this member has forgotten something, and it has not got it again ([`has_forgotten`](crate::GroupCore::has_forgotten)).
+    /// A person accepted that this member has forgotten something, and it has not got it again
+    /// ([`has_forgotten`](crate::GroupCore::has_forgotten)).
     pub forgot: bool,
 }
 

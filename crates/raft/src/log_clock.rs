@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(clock.next(Time(5), WallTime(9_000)), WallTime(9_000));
     }
 
-    /// Times of files would lie in the past, by half of the time for which nothing was logged, until another member leads.
+    /// Times of files would lie in the past, by half of the time for which nothing was logged, until another member
+    /// leads.
     #[test]
     fn a_calendar_that_lies_behind_a_little_is_followed() {
         let mut clock = LogClock::default();

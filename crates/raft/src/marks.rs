@@ -4,10 +4,10 @@
 //! acknowledged: its vote could elect a leader that lacks what is committed. So each member tells how far it got (its
 //! *mark*), others keep that, and a member that starts asks for it before it takes part in elections.
 //!
-//! A mark is term and index. The index is the last entry if that is of the term, else 1 if a vote was given in the term,
-//! else 0. Within a term a member's log grows only behind the first entry of its leader, so the marks of one member never
-//! go back, and a state with a lower mark than a known one is an older one. Entries of earlier terms are not in it:
-//! nothing is committed by acknowledging those alone (Ongaro, *Consensus*, section 3.6.2).
+//! A mark is term and index. The index is the last entry if that is of the term, else 1 if a vote was given in the
+//! term, else 0. Within a term a member's log grows only behind the first entry of its leader, so the marks of one
+//! member never go back, and a state with a lower mark than a known one is an older one. Entries of earlier terms are
+//! not in it: nothing is committed by acknowledging those alone (Ongaro, *Consensus*, section 3.6.2).
 //!
 //! | known | votes and leads |
 //! |---|---|
@@ -18,11 +18,12 @@
 //! | somebody knows a higher mark | only for candidates that have got so far, until it has got so far again from a leader, or a person accepts the loss |
 //! | a member that has applied more of the log than it has says that it is none | no, until it has got so far |
 //!
-//! An older member may take entries and acknowledge them: what a leader gives it is there from then on, and a leader was
-//! elected without its vote. Once it has reached the mark it is whole again.
+//! An older member may take entries and acknowledge them: what a leader gives it is there from then on, and a leader
+//! was elected without its vote. Once it has reached the mark it is whole again.
 //!
-//! A member that takes part although it has forgotten something says so with each message, until a leader that has everything has given
-//! it an entry of its term; also after a new start. A leader has everything if a majority elected it that forgot nothing.
+//! A member that takes part although it has forgotten something says so with each message, until a leader that has
+//! everything has given it an entry of its term; also after a new start. A leader has everything if a majority elected
+//! it that forgot nothing.
 //!
 //! Not here: where marks are kept (raft-host), and who the witness is (the roles).
 
@@ -103,7 +104,8 @@ pub enum Teller {
 pub struct Testimony {
     /// The highest mark that it was told; zeros: none.
     pub mark: Mark,
-    /// The last entry that it knows to be applied somewhere, if the member was none then; 0: it is a member, as far as it knows.
+    /// The last entry that it knows to be applied somewhere, if the member was none then; 0: it is a member, as far as
+    /// it knows.
     pub left_before: u64,
 }
 
@@ -145,13 +147,14 @@ pub(crate) struct Gate {
     left: (u64, Teller),
     accepted: bool,
     forgot: bool,
-    /// How far this state got by itself: what it had when it started, its votes since, and entries of leaders in their terms.
+    /// How far this state got by itself: what it had when it started, its votes since, and entries of leaders in their
+    /// terms.
     own: Mark,
 }
 
 impl Gate {
-    /// `fresh`: it takes part for the first time. `written`: what this node wrote down of itself; `start`: what it has. `forgot`: something
-    /// was accepted, and not recalled before its process ended.
+    /// `fresh`: it takes part for the first time. `written`: what this node wrote down of itself; `start`: what it has.
+    /// `forgot`: something was accepted, and not recalled before its process ended.
     pub fn new(fresh: bool, witness_ticks: u32, written: Mark, start: Mark, forgot: bool) -> Self {
         Self {
             checked: fresh,
@@ -169,8 +172,8 @@ impl Gate {
         }
     }
 
-    /// It has this durably. An older member has only got further with an entry of the leader's term: a later term, or a vote that it gives
-    /// all the same, shows nothing.
+    /// It has this durably. An older member has only got further with an entry of the leader's term: a later term, or a
+    /// vote that it gives all the same, shows nothing.
     pub fn attained(&mut self, mark: Mark, last: u64) {
         if mark.index > VOTED || !matches!(self.shut(last), Some(Shut::Older { .. })) {
             self.own = self.own.max(mark);
@@ -189,9 +192,10 @@ impl Gate {
         }
     }
 
-    /// Whether it may vote although it is older: for a candidate that has everything which this member is known to have acknowledged, and no
-    /// less than any other voter, each of which has answered since the start; in a later term than any in which this one is known to have voted.
-    /// What others know of this member alone is not enough: nobody but the other one who acknowledged it may know.
+    /// Whether it may vote although it is older: for a candidate that has everything which this member is known to have
+    /// acknowledged, and no less than any other voter, each of which has answered since the start; in a later term than
+    /// any in which this one is known to have voted. What others know of this member alone is not enough: nobody but
+    /// the other one who acknowledged it may know.
     pub fn may_elect(
         &self,
         candidate: Position,
@@ -319,8 +323,8 @@ impl Votes {
         self.enough |= term == self.term;
     }
 
-    /// Looks whether they are a majority, in a joint configuration of both sets; that stays so when members come. `own`: this member
-    /// if it has forgotten nothing.
+    /// Looks whether they are a majority, in a joint configuration of both sets; that stays so when members come.
+    /// `own`: this member if it has forgotten nothing.
     pub fn settle(&mut self, term: u64, own: Option<u64>, sets: [&[u64]; 2]) {
         self.begin(term);
         let counts = |voter: &u64| own == Some(*voter) || self.from.contains(voter);
@@ -400,8 +404,8 @@ mod tests {
         assert_eq!(alone.shut(1), None, "nobody can be asked");
     }
 
-    /// An old copy would vote because some do not know it, or because it has heard of a later term; or stay shut when it has
-    /// everything again.
+    /// An old copy would vote because some do not know it, or because it has heard of a later term; or stay shut when
+    /// it has everything again.
     #[test]
     fn stays_shut_until_it_is_where_it_was() {
         let mut gate = Gate::new(false, 0, mark(3, 7), mark(3, 6), false);

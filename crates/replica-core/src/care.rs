@@ -1,8 +1,8 @@
-//! What is to be looked after, and when: one queue for chunks that are missing, blocks that are bad, members that differ, seals that
-//! not all heard of. What fails comes again, less and less often, until it is done.
+//! What is to be looked after, and when: one queue for chunks that are missing, blocks that are bad, members that
+//! differ, seals that not all heard of. What fails comes again, less and less often, until it is done.
 //!
-//! Invariants: a thing is in it once; it leaves it only when it is done or of no use any more; at most [`CARE_MAX`] of a kind are
-//! remembered, and comparisons find the others again.
+//! Invariants: a thing is in it once; it leaves it only when it is done or of no use any more; at most [`CARE_MAX`] of
+//! a kind are remembered, and comparisons find the others again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! [`ChunkJob`]: makes one chunk as [`reconcile`](crate::reconcile) says: asks who has what, compares tables, moves what differs, sets
-//! number and seal. The same for every purpose.
+//! [`ChunkJob`]: makes one chunk as [`reconcile`](crate::reconcile) says: asks who has what, compares tables, moves
+//! what differs, sets number and seal. The same for every purpose.
 //!
-//! Invariants: it can be interrupted anywhere and done again: what it did is on the disks; what it writes matches the checksum of the
-//! table that it took, or was proven. One step at a time; a failure ends it, and whoever began it begins another one.
+//! Invariants: it can be interrupted anywhere and done again: what it did is on the disks; what it writes matches the
+//! checksum of the table that it took, or was proven. One step at a time; a failure ends it, and whoever began it
+//! begins another one.
 
 mod moving;
 

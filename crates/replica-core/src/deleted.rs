@@ -1,5 +1,5 @@
-//! Chunks that are gone since the process began: a late repeat of their first append must not make them again, and no copy of somebody
-//! who has not heard of it yet.
+//! Chunks that are gone since the process began: a late repeat of their first append must not make them again, and no
+//! copy of somebody who has not heard of it yet.
 //!
 //! What was here may have been less than what others have: so it is known up to where it was freed.
 

@@ -1,8 +1,8 @@
 //! What the core has a disk do, and what the disk tells: the calls of `DiskStore`.
 //!
-//! The disk accepts operations in the order of the outputs and finishes them in any order; what a later operation sees is what earlier ones
-//! were accepted to do. It judges nothing but its own: lengths of appends ([`cairn_chunk_core::append`]), the order of
-//! overwrites, what is durable.
+//! The disk accepts operations in the order of the outputs and finishes them in any order; what a later operation sees
+//! is what earlier ones were accepted to do. It judges nothing but its own: lengths of appends
+//! ([`cairn_chunk_core::append`]), the order of overwrites, what is durable.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -194,6 +194,7 @@ pub enum DiskDone<P> {
     },
     /// Whether it was good, was changed, is in step.
     Is(bool),
-    /// Of a free, or of a seal of what was freed: the chunk is gone altogether, and was so long; `None`: there is something left.
+    /// Of a free, or of a seal of what was freed: the chunk is gone altogether, and was so long; `None`: there is
+    /// something left.
     Gone(Option<u64>),
 }

@@ -1,7 +1,8 @@
 //! Epochs of a member: a state is told, from then on it fences; it becomes durable, from then on it counts.
 //!
-//! Invariants: nothing is answered under an epoch that is not durable here, nor under one that is known to be over; epoch and mark
-//! never fall; a later epoch never comes of an earlier term. Not here: what a role may do ([`crate::role`]).
+//! Invariants: nothing is answered under an epoch that is not durable here, nor under one that is known to be over;
+//! epoch and mark never fall; a later epoch never comes of an earlier term. Not here: what a role may do
+//! ([`crate::role`]).
 
 use std::sync::Arc;
 
@@ -122,7 +123,8 @@ impl Epochs {
         Some(record)
     }
 
-    /// The present state with a higher mark, to be made durable; `None` while another state is, or if it is high enough.
+    /// The present state with a higher mark, to be made durable; `None` while another state is, or if it is high
+    /// enough.
     pub fn raise_mark(&mut self, mark: u32) -> Option<Arc<PgStateRecord>> {
         let present = self.durable.as_ref().filter(|present| present.high_water < mark && self.saving.is_none())?;
         let record = Arc::new(PgStateRecord { high_water: mark, ..(**present).clone() });
@@ -153,8 +155,8 @@ impl Epochs {
         (role, self.told().map(|told| Role::of(told, disk, joins)))
     }
 
-    /// Whether somebody may have served before `now` and not know that he does not any more. `known`: the disk followed the
-    /// states since its process began.
+    /// Whether somebody may have served before `now` and not know that he does not any more. `known`: the disk followed
+    /// the states since its process began.
     pub fn may_lack_a_member(before: Option<&PgStateRecord>, known: bool, now: &PgStateRecord) -> bool {
         fence::may_lack_a_member(before.filter(|_| known), now)
     }

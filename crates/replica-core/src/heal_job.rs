@@ -9,7 +9,8 @@
 //! | does not, and nothing was ever written there | all serve, and nobody has anything of the chunk: it was deleted | freed |
 //! | does not | else | tried again |
 //!
-//! Invariant: in a chunk that was overwritten only bytes that match the checksum here are taken: others may be from before.
+//! Invariant: in a chunk that was overwritten only bytes that match the checksum here are taken: others may be from
+//! before.
 
 use cairn_types::{BLOCK_SIZE, DiskId, Epoch, ErrorCode};
 

@@ -1,8 +1,8 @@
-//! What a leader does when its epoch begins: brings every receiver into it, takes writes from then on, and ends what earlier epochs
-//! left: overwrites that not all have, open chunks. In a group of shards each member ends its own.
+//! What a leader does when its epoch begins: brings every receiver into it, takes writes from then on, and ends what
+//! earlier epochs left: overwrites that not all have, open chunks. In a group of shards each member ends its own.
 //!
-//! Invariants: nothing is taken before every receiver is durably in the epoch; no overwrite is taken before all that were ordered
-//! earlier were compared. What fails is begun again, from what is there.
+//! Invariants: nothing is taken before every receiver is durably in the epoch; no overwrite is taken before all that
+//! were ordered earlier were compared. What fails is begun again, from what is there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -217,7 +217,8 @@ impl<P: Clone> Replica<P> {
         let (Some(roster), Some(lead)) = (self.roster.clone(), self.lead.as_mut()) else { return };
         lead.phase = Phase::Done;
         if roster.comparing {
-            // What is open is as long as on any of them, and what was overwritten is as the latest has it: the manager lets them serve.
+            // What is open is as long as on any of them, and what was overwritten is as the latest has it: the manager
+            // lets them serve.
             self.caught_up = true;
             out.push(Output::Poke);
         }

@@ -1,9 +1,9 @@
-//! What one disk does as a member of a placement group, as one machine: [`Replica::step`](replica::Replica::step) takes what happened and
-//! says what is to be done. No I/O, no clock, no tasks.
+//! What one disk does as a member of a placement group, as one machine: [`Replica::step`](replica::Replica::step) takes
+//! what happened and says what is to be done. No I/O, no clock, no tasks.
 //!
-//! Each file owns one rule: who may do what ([`role`]), under which epoch ([`epoch`]), what members have and what is true of it
-//! ([`reconcile`]), where bytes come from ([`source`]), what is looked after and when ([`care`]). How they are put together is in
-//! `docs/internals/replica.md`.
+//! Each file owns one rule: who may do what ([`role`]), under which epoch ([`epoch`]), what members have and what is
+//! true of it ([`reconcile`]), where bytes come from ([`source`]), what is looked after and when ([`care`]). How they
+//! are put together is in `docs/internals/replica.md`.
 pub mod care;
 pub mod chunk_job;
 pub mod config;

@@ -1,4 +1,5 @@
-//! What a job has a member do: another one by a message, this one by its disk. The same for both, so that no job asks which it is.
+//! What a job has a member do: another one by a message, this one by its disk. The same for both, so that no job asks
+//! which it is.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
-//! What members, clients and the manager say to a replica, and what it answers: the messages of `data.proto` with typed fields.
+//! What members, clients and the manager say to a replica, and what it answers: the messages of `data.proto` with typed
+//! fields.
 //!
-//! Bytes never pass the core: `P` stands for them, and the core goes by the checksums beside it. Not here: which member may be asked
-//! what ([`crate::role`]), and under which epoch ([`crate::epoch`]).
+//! Bytes never pass the core: `P` stands for them, and the core goes by the checksums beside it. Not here: which member
+//! may be asked what ([`crate::role`]), and under which epoch ([`crate::epoch`]).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What a member remembers about overwrites in place: as leader the requests that it has taken and the chunks of which members may
-//! differ, as one who catches up what it could not take.
+//! What a member remembers about overwrites in place: as leader the requests that it has taken and the chunks of which
+//! members may differ, as one who catches up what it could not take.
 //!
-//! Invariants: everything but the time after a member left belongs to one epoch; nothing is taken for a chunk whose members may
-//! differ; repeats are answered with the first one.
+//! Invariants: everything but the time after a member left belongs to one epoch; nothing is taken for a chunk whose
+//! members may differ; repeats are answered with the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A pass over all that those who serve have: one who catches up copies or rebuilds what it lacks, until a whole pass finds nothing;
-//! one who serves looks for what it lacks, when it begins to and now and then.
+//! A pass over all that those who serve have: one who catches up copies or rebuilds what it lacks, until a whole pass
+//! finds nothing; one who serves looks for what it lacks, when it begins to and now and then.
 //!
 //! | who | looks at the lists of | does |
 //! |---|---|---|
@@ -8,7 +8,8 @@
 //! | serves, copies | all others that serve | has restored what is sealed there and missing or shorter here |
 //! | serves, shards | all others that serve, at least k | brings each shard |
 //!
-//! Invariant: *caught up* is said only after a pass in which every list was of this epoch and every chunk was the same, durably.
+//! Invariant: *caught up* is said only after a pass in which every list was of this epoch and every chunk was the same,
+//! durably.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -8,8 +8,9 @@
 //! | restore: a copy that one who serves lacks | who serves | the longest sealed one | the asker |
 //! | shard: of one who catches up, or lacks it | who serves | what k of them have | the asker |
 //!
-//! Invariants: who does not serve is no witness (of its overwrite numbers alone it is heard, lest one be given twice); nothing is ever
-//! cut, and no list of a member decides that bytes go. Not here: how it is carried out ([`crate::chunk_job`]).
+//! Invariants: who does not serve is no witness (of its overwrite numbers alone it is heard, lest one be given twice);
+//! nothing is ever cut, and no list of a member decides that bytes go. Not here: how it is carried out
+//! ([`crate::chunk_job`]).
 
 use std::ops::Range;
 
@@ -96,7 +97,8 @@ pub struct Here<'a> {
 /// How a table is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// Blocks of others that are later than this member's; those that nobody has good stay as they are. The number here stays.
+    /// Blocks of others that are later than this member's; those that nobody has good stay as they are. The number here
+    /// stays.
     Later(OverwriteNumber),
     /// This member's blocks, under a number above all.
     Equal(OverwriteNumber),

@@ -1,11 +1,12 @@
-//! [`Replica`]: what one disk does as a member of one placement group. Inputs in, outputs out; no clock, no tasks, no I/O.
+//! [`Replica`]: what one disk does as a member of one placement group. Inputs in, outputs out; no clock, no tasks, no
+//! I/O.
 //!
-//! The owner carries outputs out in their order, and answers every [`Output::Ask`] and [`Output::Disk`] with an input, once, with what
-//! came of it or that nobody knows. Invariants: what is decided in an epoch is forgotten with it; a call that belongs to something
-//! forgotten changes nothing; a request is answered once.
+//! The owner carries outputs out in their order, and answers every [`Output::Ask`] and [`Output::Disk`] with an input,
+//! once, with what came of it or that nobody knows. Invariants: what is decided in an epoch is forgotten with it; a
+//! call that belongs to something forgotten changes nothing; a request is answered once.
 //!
-//! Who may be asked what: [`crate::role`]; epochs: [`crate::epoch`]; requests: `serve` and `write`; what an epoch begins with: `lead` and
-//! `pass`; what is looked after: `tend`.
+//! Who may be asked what: [`crate::role`]; epochs: [`crate::epoch`]; requests: `serve` and `write`; what an epoch
+//! begins with: `lead` and `pass`; what is looked after: `tend`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -9,7 +9,8 @@
 //! | former | | | | | | | | yes |
 //! | retired | | | | | | | | yes |
 //!
-//! *Witness*: what it lists counts when members are compared. Invariant: a member that does not serve is never evidence of truth.
+//! *Witness*: what it lists counts when members are compared. Invariant: a member that does not serve is never evidence
+//! of truth.
 //!
 //! | right | besides needs |
 //! |---|---|

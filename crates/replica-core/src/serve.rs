@@ -1,7 +1,8 @@
-//! Requests: who may ask what, and what is answered. What goes along a chain is in [`crate::write`], indices in [`crate::indices`].
+//! Requests: who may ask what, and what is answered. What goes along a chain is in [`crate::write`], indices in
+//! [`crate::indices`].
 //!
-//! Invariant: a member answers reads only as the newest state that it was told says; a free of what is being brought, or may yet be
-//! brought, is not answered as done.
+//! Invariant: a member answers reads only as the newest state that it was told says; a free of what is being brought,
+//! or may yet be brought, is not answered as done.
 
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, Epoch, ErrorCode};
 
@@ -22,7 +23,8 @@ pub(crate) enum Served {
     List,
     /// A table.
     Table,
-    /// A free; `whole`: of all of it, whatever others have; `ends`: of a chunk that was here, or of all of it; `short`: it may yet be copied here again.
+    /// A free; `whole`: of all of it, whatever others have; `ends`: of a chunk that was here, or of all of it; `short`:
+    /// it may yet be copied here again.
     Free { index: u32, whole: bool, ends: bool, short: bool },
 }
 
@@ -129,12 +131,13 @@ impl<P: Clone> Replica<P> {
         out: &mut Vec<Output<P>>,
     ) -> Result<(), Refused> {
         let epoch = self.epochs.check(Fencing::Any)?.epoch;
-        // What is copied at this moment may not be here whole; or it may yet be copied from somebody who has not freed it.
+        // What is copied at this moment may not be here whole; or it may yet be copied from somebody who has not freed
+        // it.
         if self.is_being_brought(index) || here.is_none() && !self.may(Right::FreeAbsent) {
             return Err(Refused::because(ErrorCode::Unavailable));
         }
-        // To one that catches up, or one of whose copies is to be closed, the rest may yet come from somebody who has not freed it: it is
-        // told again.
+        // To one that catches up, or one of whose copies is to be closed, the rest may yet come from somebody who has
+        // not freed it: it is told again.
         let is_part = here.is_some_and(|seen| !seen.sum.sealed && seen.sum.made < epoch);
         let length = here.map_or(0, |seen| seen.sum.length);
         let beyond = match &what {

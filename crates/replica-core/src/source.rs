@@ -1,7 +1,7 @@
 //! Where bytes come from: copies of other members, k of their shards, or the member that leaves.
 //!
-//! [`Hunt`] is the search for some blocks of one chunk: who is asked next, and what is made of the answers. Invariant: what it
-//! finds matches the checksums that were wanted, or was decoded and proven.
+//! [`Hunt`] is the search for some blocks of one chunk: who is asked next, and what is made of the answers. Invariant:
+//! what it finds matches the checksums that were wanted, or was decoded and proven.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

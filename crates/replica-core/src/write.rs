@@ -1,8 +1,9 @@
-//! Appends, overwrites, syncs, seals: checked, done here and by the rest of the chain at the same time, answered when both are.
+//! Appends, overwrites, syncs, seals: checked, done here and by the rest of the chain at the same time, answered when
+//! both are.
 //!
-//! Invariants: nothing is taken in a role that takes no writes, nor under another epoch; a chunk of copies takes appends only in the epoch
-//! and of the session that made it; an overwrite is acknowledged when all receivers have it durably, and when one has not, nothing more
-//! is taken for its chunk before members are equal.
+//! Invariants: nothing is taken in a role that takes no writes, nor under another epoch; a chunk of copies takes
+//! appends only in the epoch and of the session that made it; an overwrite is acknowledged when all receivers have it
+//! durably, and when one has not, nothing more is taken for its chunk before members are equal.
 
 use cairn_chunk_core::append::{AppendRefusal, judge_append};
 use cairn_chunk_core::fence;
@@ -123,7 +124,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A shard comes from its writer: no leader stands before it, so each member sees for itself whether the group takes writes.
+    /// A shard comes from its writer: no leader stands before it, so each member sees for itself whether the group
+    /// takes writes.
     fn check_writable(&self, standing: &crate::role::Standing) -> Result<(), Refused> {
         if standing.retired {
             code(ErrorCode::PgFull)
@@ -396,7 +398,8 @@ fn merge(mut here: Wrote, rest: Wrote) -> Wrote {
     here
 }
 
-/// Errors of a member further down that say something of the asker's view or of space are passed back as they are; all others name it.
+/// Errors of a member further down that say something of the asker's view or of space are passed back as they are; all
+/// others name it.
 fn hop_refused(next: DiskId, refused: Refused) -> Refused {
     match refused.code {
         ErrorCode::StaleEpoch

@@ -1,4 +1,5 @@
-//! A client: writes chunks, overwrites blocks of its own, reads those of all; its word of what was acknowledged is the model's.
+//! A client: writes chunks, overwrites blocks of its own, reads those of all; its word of what was acknowledged is the
+//! model's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

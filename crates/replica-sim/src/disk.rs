@@ -1,8 +1,8 @@
 //! [`SimDisk`]: what `DiskStore` does for one group, with blocks of four words and faults of disks.
 //!
-//! An operation takes effect in memory when it is accepted, and becomes durable when it is done. A crash keeps, of what was accepted and
-//! not done, any beginning; of bytes that no sync covers, any beginning as well. A disk that forgets comes back with chunks as
-//! they were some time ago.
+//! An operation takes effect in memory when it is accepted, and becomes durable when it is done. A crash keeps, of what
+//! was accepted and not done, any beginning; of bytes that no sync covers, any beginning as well. A disk that forgets
+//! comes back with chunks as they were some time ago.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

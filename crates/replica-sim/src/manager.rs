@@ -1,5 +1,5 @@
-//! The manager as a member sees it: the states of the group as the shipping table decides them ([`cairn_manager_core::pg`]), told and heard
-//! over the same network.
+//! The manager as a member sees it: the states of the group as the shipping table decides them
+//! ([`cairn_manager_core::pg`]), told and heard over the same network.
 
 use std::sync::Arc;
 

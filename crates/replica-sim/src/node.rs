@@ -81,7 +81,8 @@ impl Node {
     }
 }
 
-/// Times in a run: those of a cluster at a fifth, so that a run of seconds sees what takes a cluster a minute; pieces of two blocks.
+/// Times in a run: those of a cluster at a fifth, so that a run of seconds sees what takes a cluster a minute; pieces
+/// of two blocks.
 pub fn config() -> Config {
     Config {
         quiet: Duration::from_millis(1_200),

@@ -1,4 +1,5 @@
-//! Symbolic blocks: a block is four words of 1 KiB each, so that partial last blocks, prefixes and mixtures are what they are on disks.
+//! Symbolic blocks: a block is four words of 1 KiB each, so that partial last blocks, prefixes and mixtures are what
+//! they are on disks.
 
 use cairn_replica_core::message::Data;
 use cairn_types::BLOCK_SIZE;

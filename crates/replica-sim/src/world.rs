@@ -1,4 +1,5 @@
-//! [`World`]: members of one group, their disks, the network, the manager, clients; one seed decides everything that happens.
+//! [`World`]: members of one group, their disks, the network, the manager, clients; one seed decides everything that
+//! happens.
 //!
 //! No threads, no clock: events in the order of their time. Invariant: the same seed gives the same run.
 

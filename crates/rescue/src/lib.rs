@@ -1,8 +1,9 @@
-//! Saving a cluster whose metadata is in danger: backups of it, putting it back, and making the cluster map anew from disks.
+//! Saving a cluster whose metadata is in danger: backups of it, putting it back, and making the cluster map anew from
+//! disks.
 //!
-//! Works on directories of nodes that do not run, and on directories of backups; fetching a backup from a running cluster is
-//! up to whoever has a connection (the CLI). Not here: what the manager's new state is (`manager-core`'s `rebuild`), how
-//! members of before are kept out (`raft-host`'s eras).
+//! Works on directories of nodes that do not run, and on directories of backups; fetching a backup from a running
+//! cluster is up to whoever has a connection (the CLI). Not here: what the manager's new state is (`manager-core`'s
+//! `rebuild`), how members of before are kept out (`raft-host`'s eras).
 pub mod backup_set;
 pub mod error;
 pub mod manager_state;

@@ -1,9 +1,10 @@
-//! [`NodeDir`]: the directory of a node that does not run: what it has of Raft groups, and putting other states in their place.
+//! [`NodeDir`]: the directory of a node that does not run: what it has of Raft groups, and putting other states in
+//! their place.
 //!
-//! A state that is put in place gets an index and an era of its own ([`Place`]) and one member, this node: nobody of before
-//! can follow it, outvote it or mix with it, and others join it as they join any group.
-//! Invariants: the directory is locked meanwhile; nothing newer than what comes is replaced unless the caller says so; the
-//! checkpoint is complete and synced before the log says that the group goes on behind it.
+//! A state that is put in place gets an index and an era of its own ([`Place`]) and one member, this node: nobody of
+//! before can follow it, outvote it or mix with it, and others join it as they join any group. Invariants: the
+//! directory is locked meanwhile; nothing newer than what comes is replaced unless the caller says so; the checkpoint
+//! is complete and synced before the log says that the group goes on behind it.
 use crate::error::{RescueError, Result};
 use cairn_env::{Disk, DiskError, OpenOptions, OsRng, RealDisk};
 use cairn_format::checkpoint::CheckpointHeader;
@@ -23,7 +24,8 @@ const CHECKPOINT_DIR: &str = "checkpoints";
 const PARTITIONS_DIR: &str = "meta";
 const PARTITIONS_FILE: &str = "meta/partitions";
 const PARTITIONS_LEN_MAX: u64 = 8 << 20;
-/// Entries by which a state that is put in place is ahead of what it was: more than the lost group can have had behind it.
+/// Entries by which a state that is put in place is ahead of what it was: more than the lost group can have had behind
+/// it.
 const INDEX_STEP: u64 = 1 << 32;
 
 /// Index and term at which a group goes on.

@@ -1,8 +1,8 @@
 //! Putting meta partitions of a backup into the directory of a node that does not run.
 //!
 //! The manager's own state is not put back like this: which disks hold which chunks is asked of the disks, so that no
-//! backup's idea of it is believed ([`crate::scan`], and `manager-core`'s `rebuild` with the backup for names and settings).
-//! Invariants: everything is verified before anything is changed; the guards of [`crate::node_dir`].
+//! backup's idea of it is believed ([`crate::scan`], and `manager-core`'s `rebuild` with the backup for names and
+//! settings). Invariants: everything is verified before anything is changed; the guards of [`crate::node_dir`].
 use crate::backup_set::BackupSet;
 use crate::error::{RescueError, Result};
 use crate::node_dir::{NodeDir, Place};

@@ -1,7 +1,8 @@
-//! What directories say about the cluster: reading labels, placement group states, lists of partitions; and what they mean.
+//! What directories say about the cluster: reading labels, placement group states, lists of partitions; and what they
+//! mean.
 //!
-//! Nothing is locked or changed, so nodes may run meanwhile: without a manager none of this changes. What cannot be read is
-//! named and left out. Not here: what follows from it (`manager-core`'s `rebuild`).
+//! Nothing is locked or changed, so nodes may run meanwhile: without a manager none of this changes. What cannot be
+//! read is named and left out. Not here: what follows from it (`manager-core`'s `rebuild`).
 use crate::error::{RescueError, Result};
 use crate::node_dir::partitions_bytes;
 use cairn_env::{AlignedBuf, Disk, DiskError, OpenOptions, RealDisk};
@@ -27,8 +28,8 @@ pub struct Scanned {
     seen: Vec<PathBuf>,
 }
 
-/// Looks at a directory of a node or a disk, at the disks that a node's directory lists, or at all below a directory without
-/// a label.
+/// Looks at a directory of a node or a disk, at the disks that a node's directory lists, or at all below a directory
+/// without a label.
 pub fn scan(dirs: &[PathBuf]) -> Result<Scanned> {
     let mut scanned = Scanned::default();
     for dir in dirs {

@@ -1,11 +1,11 @@
-//! The admin socket: what changes the cluster comes in on a Unix socket of a server, from root or the server's own user, and is passed
-//! on to whom it is for.
+//! The admin socket: what changes the cluster comes in on a Unix socket of a server, from root or the server's own
+//! user, and is passed on to whom it is for.
 //!
-//! A connection carries one request, without a hello: the frame of a [`Opcode::Relay`], answered by one frame. The server looks at the
-//! peer's credentials as the kernel tells them, and makes the call over its own connections, as a server of the cluster: one hop, with the
-//! deadline of the request. Invariants: nothing is read from others than root and the server's user; nothing but changes of
-//! [`Opcode::is_admin_change`] is passed on; at most [`UNDER_WAY_MAX`] at a time.
-//! Not here: who refuses such requests over TCP (the binary's router), who finds the socket (the client crate).
+//! A connection carries one request, without a hello: the frame of a [`Opcode::Relay`], answered by one frame. The
+//! server looks at the peer's credentials as the kernel tells them, and makes the call over its own connections, as a
+//! server of the cluster: one hop, with the deadline of the request. Invariants: nothing is read from others than root
+//! and the server's user; nothing but changes of [`Opcode::is_admin_change`] is passed on; at most [`UNDER_WAY_MAX`] at
+//! a time. Not here: who refuses such requests over TCP (the binary's router), who finds the socket (the client crate).
 
 use std::fs::File;
 use std::io;
@@ -55,8 +55,8 @@ pub struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Listens in a directory that is this process's alone, under its lock; what a process before it left there is replaced. `uid` is
-    /// who may, beside root.
+    /// Listens in a directory that is this process's alone, under its lock; what a process before it left there is
+    /// replaced. `uid` is who may, beside root.
     pub fn start(dir: &Path, uid: u32, client: Client) -> io::Result<Self> {
         let path = std::path::absolute(dir)?.join(SOCKET_FILE);
         match std::fs::remove_file(&path) {
@@ -203,8 +203,8 @@ pub async fn is_reachable(socket: &Path) -> bool {
     }
 }
 
-/// Passes a request on through a server of this machine. An error of the system: there is nobody at the socket, or not for this user,
-/// and nothing was done.
+/// Passes a request on through a server of this machine. An error of the system: there is nobody at the socket, or not
+/// for this user, and nothing was done.
 pub async fn relay(
     socket: &Path,
     address: &str,

@@ -1,4 +1,5 @@
-//! [`Carrier`]: the TCP connection below TLS. It can be carried from one runtime to another, and bounds what a stranger may send.
+//! [`Carrier`]: the TCP connection below TLS. It can be carried from one runtime to another, and bounds what a stranger
+//! may send.
 //!
 //! Invariant: until the bound is lifted, no more than it is read, however much has come.
 

@@ -57,8 +57,8 @@ pub struct CallOptions {
     pub trace_id: u64,
     /// Which connection.
     pub lane: Lane,
-    /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making: those
-    /// of one thread, where threads have connections of their own ([`near`]).
+    /// Calls of the same stream take the same connection of their lane, so they arrive in the order of their making:
+    /// those of one thread, where threads have connections of their own ([`near`]).
     pub stream: Option<u32>,
     /// Calls of no stream that could take several connections are dealt out by this.
     pub spread: u32,

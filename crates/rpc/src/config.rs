@@ -26,13 +26,15 @@ pub fn connections_for_clients(connections_max: usize) -> usize {
     connections_max - connections_max / SERVERS_PART
 }
 
-/// Of the connections at most one in so many has said no hello yet ([`GREETING_MIN`] to [`GREETING_MAX`]); with more, the oldest goes.
+/// Of the connections at most one in so many has said no hello yet ([`GREETING_MIN`] to [`GREETING_MAX`]); with more,
+/// the oldest goes.
 pub const GREETING_PART: usize = 4;
 /// See [`GREETING_PART`].
 pub const GREETING_MAX: usize = 1024;
 /// So many may be without a hello at any rate: several clients connect at the same moment.
 pub const GREETING_MIN: usize = 16;
-/// A handshake of TLS takes no more bytes of a stranger: a certificate that names the most volumes and users fits three times.
+/// A handshake of TLS takes no more bytes of a stranger: a certificate that names the most volumes and users fits three
+/// times.
 pub const HANDSHAKE_BYTES_MAX: usize = 24 << 10;
 /// A connection on which nothing happened for so long is closed when there is no room for others.
 pub const IDLE_MIN: Duration = Duration::from_secs(2);

@@ -36,7 +36,8 @@ pub(crate) struct Handshaken {
     pub(crate) sealer: Option<Sealer>,
 }
 
-/// Connects to "host:port", trying all addresses of a name in turn, for operations that need this much. Callers put a timeout around it.
+/// Connects to "host:port", trying all addresses of a name in turn, for operations that need this much. Callers put a
+/// timeout around it.
 pub(crate) async fn connect(addr: &str, identity: &Identity, needed: Protection) -> Result<Handshaken, NotSent> {
     let stream = open(addr).await.map_err(fault)?;
     let stream = match identity.tls() {
@@ -46,8 +47,8 @@ pub(crate) async fn connect(addr: &str, identity: &Identity, needed: Protection)
     handshake(stream, identity).await
 }
 
-/// Goes on with TLS. Where the configuration of this process says that some of its cluster may not speak it yet, and the other side does
-/// not, it goes on without.
+/// Goes on with TLS. Where the configuration of this process says that some of its cluster may not speak it yet, and
+/// the other side does not, it goes on without.
 async fn secure(addr: &str, stream: TcpStream, tls: &Tls, needed: Protection) -> Result<Stream, NotSent> {
     match Stream::connect(stream, tls, needed).await {
         Ok(stream) => Ok(stream),
@@ -122,7 +123,8 @@ fn is_about_server(error: &io::Error) -> bool {
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Takes the server's cluster for one's own, where that is not known yet. A process that has a key learns it from nobody without one.
+/// Takes the server's cluster for one's own, where that is not known yet. A process that has a key learns it from
+/// nobody without one.
 fn learn_cluster(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<(), NotSent> {
     let is_vouched_for = identity.tls().is_none() || !stream.is_plain();
     if hello.cluster.is_none() || (identity.cluster().is_none() && !is_vouched_for) {

@@ -1,10 +1,12 @@
-//! Whoever leads a group and does not answer is not waited for alone: it may stand still or be cut off, and another member lead by now.
+//! Whoever leads a group and does not answer is not waited for alone: it may stand still or be cut off, and another
+//! member lead by now.
 //!
-//! While an answer is late, other members get the same request, one at a time and in turn: who does not lead says so at once, and who leads by now
-//! answers. That is the repeat that would come anyway after the deadline of the attempt, only sooner; so it is executed no more often than
-//! before. The first one is waited for meanwhile. Invariant: of all calls that share their [`Questions`] and wait for one group, one asks
-//! around, at most every [`EVERY`]: a cluster that is slow is not asked twice for everything. What one of them finds is taken by all.
-//! Not here: who is asked first, and what follows from an answer (`leader.rs`, and the client crate).
+//! While an answer is late, other members get the same request, one at a time and in turn: who does not lead says so at
+//! once, and who leads by now answers. That is the repeat that would come anyway after the deadline of the attempt,
+//! only sooner; so it is executed no more often than before. The first one is waited for meanwhile. Invariant: of all
+//! calls that share their [`Questions`] and wait for one group, one asks around, at most every [`EVERY`]: a cluster
+//! that is slow is not asked twice for everything. What one of them finds is taken by all. Not here: who is asked
+//! first, and what follows from an answer (`leader.rs`, and the client crate).
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -67,7 +69,8 @@ pub struct Answer<A, E> {
     pub unsure: bool,
 }
 
-/// Calls `first`, and others while it is late, until the deadline of the first call. `call` makes the request to an address.
+/// Calls `first`, and others while it is late, until the deadline of the first call. `call` makes the request to an
+/// address.
 pub async fn call<A, E, F>(
     questions: &Questions,
     members: &impl Members,

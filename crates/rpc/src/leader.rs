@@ -1,8 +1,8 @@
 //! [`LeaderClient`]: calls to whichever of several servers leads, by its hints and by trying.
 //!
 //! Invariants: an attempt never outlives the call's deadline. A request whose outcome is unknown is repeated only if
-//! the caller says that repeating is harmless ([`Repeat::Harmless`]); such a one also goes to others while the answer is
-//! [late]. Between rounds in which nobody led it waits, so that an election is not met with a storm.
+//! the caller says that repeating is harmless ([`Repeat::Harmless`]); such a one also goes to others while the answer
+//! is [late]. Between rounds in which nobody led it waits, so that an election is not met with a storm.
 //!
 //! Not here: sessions and sequence numbers (who repeats what under which number is the caller's business).
 

@@ -92,7 +92,8 @@ impl OutBuf {
         self.push_payload(payload);
     }
 
-    /// Appends the code of the frame whose head begins there. It is in the stream from now on, and nothing takes it out again.
+    /// Appends the code of the frame whose head begins there. It is in the stream from now on, and nothing takes it out
+    /// again.
     fn seal(&mut self, start: usize) {
         if let Some(sealer) = &mut self.sealer {
             let code = sealer.seal(&self.bytes[start..]);
@@ -187,7 +188,8 @@ impl Writer {
             }
         }
         if self.left == 0 && !self.current.is_empty() {
-            // Payload memory goes back to its owner now, not with the next frames, nor when TLS, which copied it, has sent it.
+            // Payload memory goes back to its owner now, not with the next frames, nor when TLS, which copied it, has
+            // sent it.
             self.current.clear();
             (self.byte_at, self.piece, self.piece_at) = (0, 0, 0);
         }

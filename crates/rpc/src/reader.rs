@@ -1,8 +1,8 @@
 //! [`Reader`]: cuts a connection's byte stream into frames and leads payloads straight into aligned buffers.
 //!
-//! Invariants owned here: nothing of a message is handed out before its checksum was checked, and its code where frames have codes; memory for a message
-//! grows only with the bytes that have arrived; a payload's buffer is asked for only after its message was checked.
-//! Not here: where payload buffers come from, timeouts.
+//! Invariants owned here: nothing of a message is handed out before its checksum was checked, and its code where frames
+//! have codes; memory for a message grows only with the bytes that have arrived; a payload's buffer is asked for only
+//! after its message was checked. Not here: where payload buffers come from, timeouts.
 
 use std::io;
 use std::ops::Range;

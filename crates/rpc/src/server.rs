@@ -66,7 +66,8 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// Whose requests the service holds against the rights of their key, and these; `None`: there is nothing to look at.
+    /// Whose requests the service holds against the rights of their key, and these; `None`: there is nothing to look
+    /// at.
     pub fn limits(&self) -> Option<(&str, &Rights)> {
         let holder = self.holder.as_ref()?;
         Some((&holder.name, holder.limits()?))
@@ -88,7 +89,8 @@ impl PeerInfo {
         self.audit.refused(&Refusal { from: self.addr.ip(), name, operation: opcode.name(), why: &error.message });
     }
 
-    /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key nobody knows.
+    /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key
+    /// nobody knows.
     pub fn may_speak_for(&self, node: NodeId) -> Result<(), WireError> {
         let Some(holder) = &self.holder else { return Ok(()) };
         // Who had no id yet when it connected has one by now.

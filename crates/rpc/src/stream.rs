@@ -1,11 +1,11 @@
 //! [`Stream`]: a connection's bytes, plain, through TLS, or plain behind a handshake of TLS, behind one face.
 //!
-//! Invariants: an accepted connection is what its first byte says, and stays it (0x16 begins a handshake of TLS, `C` a frame); nothing of a
-//! peer is handed on before its handshake is done and its certificate was checked; frames leave TLS only when both sides have agreed on it
-//! in the handshake and the server has said, in its last record, that it has the whole of that: so no byte of a frame is ever taken for one
-//! of a record; without a key of this process nothing here costs more than a look at a tag.
-//! Not here: keys and their configuration (`security`), where handshakes run and what bounds them (`server/greeter.rs`), what a peer may ask
-//! (`conn.rs`).
+//! Invariants: an accepted connection is what its first byte says, and stays it (0x16 begins a handshake of TLS, `C` a
+//! frame); nothing of a peer is handed on before its handshake is done and its certificate was checked; frames leave
+//! TLS only when both sides have agreed on it in the handshake and the server has said, in its last record, that it has
+//! the whole of that: so no byte of a frame is ever taken for one of a record; without a key of this process nothing
+//! here costs more than a look at a tag. Not here: keys and their configuration (`security`), where handshakes run and
+//! what bounds them (`server/greeter.rs`), what a peer may ask (`conn.rs`).
 
 use std::io;
 use std::pin::Pin;
@@ -125,8 +125,8 @@ impl Stream {
         }
     }
 
-    /// Takes bytes of frames: into the kernel, or into the records of TLS, of which [`poll_flush`](Self::poll_flush) tells when they
-    /// are in the kernel.
+    /// Takes bytes of frames: into the kernel, or into the records of TLS, of which [`poll_flush`](Self::poll_flush)
+    /// tells when they are in the kernel.
     pub(crate) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,7 +155,8 @@ impl Stream {
     }
 }
 
-/// The server's side of leaving TLS: says so, and takes the connection out of this runtime, with what is known of the peer.
+/// The server's side of leaving TLS: says so, and takes the connection out of this runtime, with what is known of the
+/// peer.
 pub(crate) async fn left_by_server(
     mut stream: server::TlsStream<Carrier>,
 ) -> io::Result<(std::net::TcpStream, Box<Peer>)> {

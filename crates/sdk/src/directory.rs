@@ -17,7 +17,8 @@ pub struct DirEntry {
     pub metadata: Option<Metadata>,
 }
 
-/// A directory that is being listed. Entries that are there all the while come exactly once; their order is the servers'.
+/// A directory that is being listed. Entries that are there all the while come exactly once; their order is the
+/// servers'.
 pub struct Directory {
     live: OfProcess<Arc<Live>>,
     path: PathBuf,

@@ -1,11 +1,13 @@
 //! Writers that can be shut out, as lease recovery of Hadoop needs it.
 //!
-//! A file of such a writer has a mark, an extended attribute, that whoever shuts others out sets to something new. A writer knows the mark that
-//! was there when it opened the file, and compares when it has published. Both are entries of the log of one partition, so that one comes first:
-//! **Invariant:** what a flush, sync or close reported as done was published before the mark was set, and is seen by whoever set it. The other
-//! way round, a writer may have published before it is told: what it was not told to be done may be there or not.
+//! A file of such a writer has a mark, an extended attribute, that whoever shuts others out sets to something new. A
+//! writer knows the mark that was there when it opened the file, and compares when it has published. Both are entries
+//! of the log of one partition, so that one comes first: **Invariant:** what a flush, sync or close reported as done
+//! was published before the mark was set, and is seen by whoever set it. The other way round, a writer may have
+//! published before it is told: what it was not told to be done may be there or not.
 //!
-//! Not shut out: writers that were not opened as [`fenced`](crate::OpenOptions::fenced), and those that may not read the file.
+//! Not shut out: writers that were not opened as [`fenced`](crate::OpenOptions::fenced), and those that may not read
+//! the file.
 use crate::error::{Error, Result};
 use crate::live::Live;
 use cairn_vfs::{Attr, VfsError};

@@ -19,8 +19,8 @@ const APPEND_STEP: usize = 64 << 20;
 
 /// An open file. Threads may share it.
 ///
-/// What is written is kept in memory for a few seconds at most, and is seen by others after [`flush`](Self::flush), [`sync`](Self::sync) or
-/// [`close`](Self::close). Dropping a file closes it as well, but nobody hears if that fails.
+/// What is written is kept in memory for a few seconds at most, and is seen by others after [`flush`](Self::flush),
+/// [`sync`](Self::sync) or [`close`](Self::close). Dropping a file closes it as well, but nobody hears if that fails.
 pub struct File {
     live: OfProcess<Arc<Live>>,
     path: PathBuf,
@@ -61,8 +61,8 @@ impl File {
         })?;
         Ok(done)
     }
-    /// Reads `length` bytes from `offset` on, or to the end of the file, and hands them out in order, as they came and without a copy.
-    /// How many bytes.
+    /// Reads `length` bytes from `offset` on, or to the end of the file, and hands them out in order, as they came and
+    /// without a copy. How many bytes.
     pub fn read_parts(&self, length: u64, offset: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         let live = self.live()?;
         let mut done = 0;
@@ -90,8 +90,8 @@ impl File {
         })?;
         Ok((sum, read))
     }
-    /// Puts what the source has from its beginning on behind the end of this file, which has to be open for writing; what can be is shared
-    /// instead of copied. How many bytes. Nobody else may write to either meanwhile.
+    /// Puts what the source has from its beginning on behind the end of this file, which has to be open for writing;
+    /// what can be is shared instead of copied. How many bytes. Nobody else may write to either meanwhile.
     pub fn append_from(&self, source: &File) -> Result<u64> {
         let live = self.live()?;
         let _written = self.writing();
@@ -106,8 +106,8 @@ impl File {
         }
         Ok(done)
     }
-    /// Writes all of `data`: at `offset`, or behind the end if the file was opened for appending, 64 MiB at a time in one
-    /// piece each.
+    /// Writes all of `data`: at `offset`, or behind the end if the file was opened for appending, 64 MiB at a time in
+    /// one piece each.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let live = self.live()?;
         let _written = self.writing();
@@ -178,7 +178,8 @@ impl File {
         live.run(&self.path, async { live.vfs.write(self.handle, 0, Bytes::new()).await })?;
         self.set_metadata(SetMetadata { size: Some(size), ..SetMetadata::default() }).map(|_| ())
     }
-    /// Closes it: what was written is durable, or at least visible with `close_visible`. Errors of writes that nobody heard of yet come here.
+    /// Closes it: what was written is durable, or at least visible with `close_visible`. Errors of writes that nobody
+    /// heard of yet come here.
     pub fn close(&self) -> Result<()> {
         let live = self.live()?;
         if self.closed.swap(true, Ordering::AcqRel) {

@@ -1,8 +1,8 @@
 //! What belongs to one process: threads, sockets, a session.
 //!
-//! fork(2) copies memory and no threads. A child that used its parent's runtime would wait for ever, one that used its session would repeat
-//! the numbers under which requests are done exactly once, and one that dropped either would wait or say goodbye for the parent. So the
-//! child sees nothing of it, and leaks its copy.
+//! fork(2) copies memory and no threads. A child that used its parent's runtime would wait for ever, one that used its
+//! session would repeat the numbers under which requests are done exactly once, and one that dropped either would wait
+//! or say goodbye for the parent. So the child sees nothing of it, and leaks its copy.
 use std::mem;
 
 /// A value that only the process sees that made it.

@@ -13,7 +13,8 @@ pub struct ConnectOptions {
     /// Longest time that connecting takes while nobody answers.
     pub connect_timeout: Duration,
     pub read_only: bool,
-    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it returns.
+    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it
+    /// returns.
     pub close_visible: bool,
     /// Bytes of written data that is not yet stored and of read-ahead, together.
     pub memory_max: usize,
@@ -88,8 +89,8 @@ impl OpenOptions {
     pub fn mode(self, mode: u32) -> Self {
         Self { mode, ..self }
     }
-    /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on `flush`, `sync` and `close` fail with ESTALE.
-    /// Each of them takes one request more if something was written.
+    /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on `flush`, `sync`
+    /// and `close` fail with ESTALE. Each of them takes one request more if something was written.
     pub fn fenced(self) -> Self {
         Self { fenced: self.flags & libc::O_ACCMODE != libc::O_RDONLY, ..self }
     }

@@ -1,6 +1,7 @@
 //! Where the bytes of a file are: machines and racks, for programs that run their work near them.
 //!
-//! A hint: members change, and what is read comes from whoever has it. Not here: choosing a member to read from (`client`).
+//! A hint: members change, and what is read comes from whoever has it. Not here: choosing a member to read from
+//! (`client`).
 use crate::error::{Error, Result};
 use crate::live::Live;
 use crate::volume::Volume;
@@ -18,8 +19,8 @@ pub struct Host {
     pub rack: String,
 }
 
-/// A part of a file and the machines that have it, nearest to its writer first: each of them all of it, or of erasure coded and striped
-/// parts each some of it.
+/// A part of a file and the machines that have it, nearest to its writer first: each of them all of it, or of erasure
+/// coded and striped parts each some of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub offset: u64,

@@ -18,7 +18,8 @@ pub struct Quota {
 }
 
 impl Volume {
-    /// Removes a directory with all that is below it: at once where the servers can, or else entry by entry, which may end half-way.
+    /// Removes a directory with all that is below it: at once where the servers can, or else entry by entry, which may
+    /// end half-way.
     pub fn remove_tree(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let at = absolute(path)?;

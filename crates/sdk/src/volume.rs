@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Somebody else may remove or replace what a path leads to between two steps of a call; then the path is looked up again.
+/// Somebody else may remove or replace what a path leads to between two steps of a call; then the path is looked up
+/// again.
 const TRIES: u32 = 8;
 
 /// What renaming does with what is there.
@@ -28,8 +29,8 @@ pub enum Rename {
 
 /// A connected volume. Clones share the connection; any number of threads may use it.
 ///
-/// A child made by fork(2) connects anew at its first call, under a session of its own. Files and directories that its parent
-/// had open fail there with EBADF.
+/// A child made by fork(2) connects anew at its first call, under a session of its own. Files and directories that its
+/// parent had open fail there with EBADF.
 #[derive(Clone)]
 pub struct Volume {
     shared: Arc<Shared>,
@@ -279,8 +280,9 @@ impl Volume {
         let (opened, fence) = self.walk(path, async |live| open(live, &at, follow, options).await)?;
         Ok(File::new(self.live()?.clone(), path, opened, options, fence))
     }
-    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer. What was reported to them as done before is seen from now
-    /// on; from now on nothing is. `mark` is something that no other call for this file was given.
+    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer. What was reported to them as done
+    /// before is seen from now on; from now on nothing is. `mark` is something that no other call for this file was
+    /// given.
     pub fn fence(&self, path: impl AsRef<Path>, mark: &[u8]) -> Result<()> {
         let path = path.as_ref();
         let at = absolute(path)?;
@@ -292,7 +294,8 @@ impl Volume {
             }
         })
     }
-    /// Opens the file with this number ([`Metadata::inode`]) for reading, whatever its name is by now. ESTALE if it has none any more.
+    /// Opens the file with this number ([`Metadata::inode`]) for reading, whatever its name is by now. ESTALE if it has
+    /// none any more.
     pub fn open_inode(&self, inode: u64) -> Result<File> {
         let shown = format!("inode {inode}");
         let path = Path::new(&shown);

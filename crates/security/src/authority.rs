@@ -1,7 +1,8 @@
-//! [`Authority`]: makes keys. A directory with the authority's private key, its certificate, and a list of what was given out.
+//! [`Authority`]: makes keys. A directory with the authority's private key, its certificate, and a list of what was
+//! given out.
 //!
-//! Nobody needs it but who makes keys: servers know the certificate alone. Invariant: a name of a client or an administrator is given out
-//! once, so that revoking it never hits somebody else.
+//! Nobody needs it but who makes keys: servers know the certificate alone. Invariant: a name of a client or an
+//! administrator is given out once, so that revoking it never hits somebody else.
 use crate::error::SecurityError;
 use crate::secret_file::{read_secret, write_secret};
 use crate::tls::SERVER_NAME;

@@ -1,10 +1,11 @@
-//! [`FrameKeys`]: codes that go along with frames which anybody on the way can read, so that none is changed, left out, repeated or put in
-//! another order.
+//! [`FrameKeys`]: codes that go along with frames which anybody on the way can read, so that none is changed, left out,
+//! repeated or put in another order.
 //!
-//! A code is that of AES-128-GCM over the frame's head as data that stays readable, with nothing to encrypt. Its nonce is the number of the
-//! frame in its direction. Invariants: each direction of each connection has a key of its own, made of the handshake of TLS that went
-//! before, so no nonce is used twice with one key; a frame whose code is wrong is the last one that is looked at, for the number has gone on.
-//! Not here: what of a frame is covered and when (`rpc`).
+//! A code is that of AES-128-GCM over the frame's head as data that stays readable, with nothing to encrypt. Its nonce
+//! is the number of the frame in its direction. Invariants: each direction of each connection has a key of its own,
+//! made of the handshake of TLS that went before, so no nonce is used twice with one key; a frame whose code is wrong
+//! is the last one that is looked at, for the number has gone on. Not here: what of a frame is covered and when
+//! (`rpc`).
 
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{ConnectionCommon, SideData};
@@ -85,7 +86,8 @@ mod tests {
         (Sealer(Direction::new(&[7; KEY_LEN])), Opener(Direction::new(&[7; KEY_LEN])))
     }
 
-    /// A frame that was changed, repeated, left out or moved would be taken; or one that is as it was sent would not be.
+    /// A frame that was changed, repeated, left out or moved would be taken; or one that is as it was sent would not
+    /// be.
     #[test]
     fn only_the_next_frame_as_it_was_sent_is_taken() {
         let heads: [&[u8]; 3] = [b"first", b"", b"third"];

@@ -1,4 +1,5 @@
-//! [`KeyFile`]: a key in one file (PEM): its certificate, the certificates of the authorities that its holder trusts, its private key.
+//! [`KeyFile`]: a key in one file (PEM): its certificate, the certificates of the authorities that its holder trusts,
+//! its private key.
 use crate::error::SecurityError;
 use crate::secret_file::read_secret;
 use crate::{date, now};
@@ -17,7 +18,8 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Reads a file that is nobody's but its owner's. One whose time is over is refused: everybody else would refuse it too.
+    /// Reads a file that is nobody's but its owner's. One whose time is over is refused: everybody else would refuse it
+    /// too.
     pub fn read(path: &Path) -> Result<Self, SecurityError> {
         let file = Self::read_any(path)?;
         if file.holder.until <= now() {

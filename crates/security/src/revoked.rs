@@ -1,6 +1,7 @@
 //! [`Revoked`]: names of holders that are let in no more, from a file that is looked at again and again.
 //!
-//! Invariants: a file that is gone or cannot be read takes no name off the list; each look that found another list raises the version.
+//! Invariants: a file that is gone or cannot be read takes no name off the list; each look that found another list
+//! raises the version.
 use crate::error::SecurityError;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;

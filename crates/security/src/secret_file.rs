@@ -50,7 +50,8 @@ pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, SecurityError> {
     Ok(bytes)
 }
 
-/// Writes a private key, 0600, durably. Nothing that is there is replaced unless `replace` says so; then it is in one step.
+/// Writes a private key, 0600, durably. Nothing that is there is replaced unless `replace` says so; then it is in one
+/// step.
 pub fn write_secret(path: &Path, text: &str, replace: bool) -> Result<(), SecurityError> {
     let io = |error| SecurityError::io(path, error);
     let name = path.file_name().ok_or_else(|| io(std::io::ErrorKind::InvalidInput.into()))?;

@@ -69,7 +69,8 @@ fn damaged_files_are_no_keys() {
     assert!(!usable(mixed.as_bytes()));
 }
 
-/// A name that was revoked would be given to somebody else, who is then refused; or a server's key could not be made again.
+/// A name that was revoked would be given to somebody else, who is then refused; or a server's key could not be made
+/// again.
 #[test]
 fn names_are_given_out_once() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -105,7 +106,8 @@ fn days_have_their_dates() {
     assert_eq!(moment(86_399), "1970-01-01T23:59:59Z");
 }
 
-/// A certificate would say other rights than its key was made for; or a change of the text would make keys that are out there nobody's.
+/// A certificate would say other rights than its key was made for; or a change of the text would make keys that are out
+/// there nobody's.
 #[test]
 fn rights_are_in_the_certificate() {
     let dir = tempfile::tempdir().expect("a directory");

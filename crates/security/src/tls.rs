@@ -23,7 +23,8 @@ pub const SERVER_NAME: &str = "node.cairn";
 /// How strict a server is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Whoever has no key is served as without security; who shows one is held to it. Between the two other states of a cluster.
+    /// Whoever has no key is served as without security; who shows one is held to it. Between the two other states of a
+    /// cluster.
     Permissive,
     /// Nobody is served without a key.
     Required,
@@ -195,7 +196,8 @@ fn server_config(file: &KeyFile) -> Result<ServerConfig, SecurityError> {
     Ok(config)
 }
 
-/// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, or a peer that speaks no TLS.
+/// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, or a peer that
+/// speaks no TLS.
 pub fn explain(error: &std::io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let theirs = "the server does not take the key of this side";

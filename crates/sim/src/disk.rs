@@ -22,8 +22,9 @@
 //! - lose power during any operation; then every call fails as [`DiskError::Gone`] until the restart.
 //!
 //! The disk MUST NOT: change what was synced and is not being written (except by asked-for bit flips); undo half a
-//! rename; return fewer bytes than the file has; return success and not do the operation. Beyond that it can be asked to
-//! be a disk that lies ([`FaultRule::forgets`], [`FaultRule::flips`]), of which a cluster bears as many as lost ones.
+//! rename; return fewer bytes than the file has; return success and not do the operation. Beyond that it can be asked
+//! to be a disk that lies ([`FaultRule::forgets`], [`FaultRule::flips`]), of which a cluster bears as many as lost
+//! ones.
 //!
 //! Everything is a function of the seed and the calls. Every fault is counted ([`SimDisk::counts`]), so a test can
 //! fail when none fired. Locks end with the process (crash, kill), open handles of before it fail for ever.

@@ -5,7 +5,8 @@
 //!
 //! Invariants owned here:
 //! - a file gets its final name only when it is complete, verified by construction, and synced;
-//! - the newest generations of a group are kept, two or more; a damaged one is set aside under another name and reported;
+//! - the newest generations of a group are kept, two or more; a damaged one is set aside under another name and
+//!   reported;
 //! - no byte reaches a state machine before its page's checksum was verified.
 //!
 //! Not here: which log entries may go (the host truncates only up to the older generation kept).

@@ -1,4 +1,5 @@
-//! [`StoreError`]: what can go wrong with labels, the list of disks, the write-ahead log and checkpoints, cut by what the caller does.
+//! [`StoreError`]: what can go wrong with labels, the list of disks, the write-ahead log and checkpoints, cut by what
+//! the caller does.
 //!
 //! Invariant: every error names the file or directory and, where a person has to act, the next step.
 

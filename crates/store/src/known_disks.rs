@@ -1,7 +1,7 @@
 //! [`KnownDisks`]: the disks that a node ever used and where they were, in a file of the node's own directory.
 //!
-//! Invariants: a disk is in the file before anything but its label is written to it; an empty directory where a disk was
-//! is that disk's absence (nothing is mounted there), and becomes a new disk only when the absent one was declared
+//! Invariants: a disk is in the file before anything but its label is written to it; an empty directory where a disk
+//! was is that disk's absence (nothing is mounted there), and becomes a new disk only when the absent one was declared
 //! replaced by its uuid.
 //!
 //! Not here: what is in the directories of the disks (`label`, and the data role).

@@ -1,8 +1,8 @@
 //! [`RequestRing`]: the request log of a node, a ring of files of bounded size that a thread of its own writes.
 //!
-//! Invariants: whoever hands in records never waits for the disk; memory is at most two buffers of [`BUFFER_MAX`]; the files
-//! together stay below their bound; a record is written whole or not at all, and what was dropped is counted in the log.
-//! Files of earlier starts stay until the ring needs their place. Nothing is synced. The format is
+//! Invariants: whoever hands in records never waits for the disk; memory is at most two buffers of [`BUFFER_MAX`]; the
+//! files together stay below their bound; a record is written whole or not at all, and what was dropped is counted in
+//! the log. Files of earlier starts stay until the ring needs their place. Nothing is synced. The format is
 //! `cairn_format::request_log`.
 use cairn_format::request_log::{
     REQUEST_BATCH_HEADER, REQUEST_BATCH_MAX, REQUEST_LOG_HEADER, RequestLogHeader, encode_batch_header,

@@ -149,7 +149,8 @@ fn run(count: usize, per_directory: usize) -> (f64, f64) {
     (insert, get)
 }
 
-/// The ordered map of the standard library with keys and values in place: tells fast machines and moments from slow ones.
+/// The ordered map of the standard library with keys and values in place: tells fast machines and moments from slow
+/// ones.
 fn reference(count: usize, rounds: usize, keys: &[[u8; KEY_LEN]], shuffled: &[[u8; KEY_LEN]]) {
     let mut map = BTreeMap::new();
     rate("BTreeMap: insert, random order", count * rounds, || {

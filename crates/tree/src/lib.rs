@@ -3,7 +3,8 @@
 //! Entries live in leaf pages of a few KiB ([`page`]) that are shared between versions of the tree by one reference
 //! count a page. [`Tree::snapshot`] copies one pointer; a later change of either version copies the pages on its path
 //! and edits pages that nobody else holds in place. A checkpoint is the leaf pages themselves ([`Tree::pages`]), and
-//! [`TreeBuilder`] puts validated pages back under fresh inner nodes without parsing entries ([`image`] has the byte table).
+//! [`TreeBuilder`] puts validated pages back under fresh inner nodes without parsing entries ([`image`] has the byte
+//! table).
 //!
 //! Invariants owned by this crate: keys strictly ascend within and across pages; every page fits [`PAGE_MAX`] bytes
 //! unless it holds a single entry; all leaves are at the same depth; `len`, `page_count` and `memory_bytes` are exact.

@@ -1,5 +1,5 @@
-//! Eras: the upper bits of a Raft term name the history of a group. A group that was restored or made anew goes on in a later
-//! one. What follows from it is in `raft-host`.
+//! Eras: the upper bits of a Raft term name the history of a group. A group that was restored or made anew goes on in a
+//! later one. What follows from it is in `raft-host`.
 
 /// Terms of an era, as a power of two: as many elections as there will ever be.
 pub const ERA_SHIFT: u32 = 30;

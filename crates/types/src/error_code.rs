@@ -83,7 +83,8 @@ codes! {
     BadSequence = 12, Never, 22, "InvalidRequest", "java.io.IOException";
     /// The extents were written under another session than the one that names them; nothing was changed.
     WrongSession = 13, Never, 116, "OperationAborted", "java.io.IOException";
-    /// The rights of the caller's key do not reach so far; nothing was done, and a number of a session's slot is unused.
+    /// The rights of the caller's key do not reach so far; nothing was done, and a number of a session's slot is
+    /// unused.
     KeyForbids = 16, Never, 1, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
     NotFound = 20, Never, 2, "NoSuchKey", "java.io.FileNotFoundException";
     Exists = 21, Never, 17, "PreconditionFailed", "org.apache.hadoop.fs.FileAlreadyExistsException";

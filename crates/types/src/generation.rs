@@ -1,8 +1,9 @@
 //! [`Generation`]: how often a disk has risen above what it was, and [`Lineage`]: the generations that it went through.
 //!
-//! The number rises with each start of the disk's server and now and then while something is written; the nonce is drawn anew at each
-//! start. So a copy of a disk that goes on by itself has nonces that the other one never had, and a disk that is an older copy of
-//! itself has a lower number. Not here: where it is kept (format), what follows from it (manager).
+//! The number rises with each start of the disk's server and now and then while something is written; the nonce is
+//! drawn anew at each start. So a copy of a disk that goes on by itself has nonces that the other one never had, and a
+//! disk that is an older copy of itself has a lower number. Not here: where it is kept (format), what follows from it
+//! (manager).
 
 use std::fmt;
 

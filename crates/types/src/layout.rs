@@ -5,8 +5,8 @@
 //! 32–39 code of the scheme that it is encoded to later (0 = none), 40–41 the [`Stage`] of a file with a later scheme,
 //! 42–55 after which time it is encoded ([`StageAfter`], 0 = 24 h), 56–63 zero.
 //!
-//! Invariant: [`scheme`](Layout::scheme) and [`stripe`](Layout::stripe) tell how bytes are written *now*: those of a file that
-//! is encoded are of the later scheme. So whoever writes or counts by a layout does it right in every stage.
+//! Invariant: [`scheme`](Layout::scheme) and [`stripe`](Layout::stripe) tell how bytes are written *now*: those of a
+//! file that is encoded are of the later scheme. So whoever writes or counts by a layout does it right in every stage.
 use crate::scheme::Scheme;
 use crate::stage::{Stage, StageAfter};
 use crate::stripe::Stripe;
@@ -105,8 +105,8 @@ impl Layout {
     pub fn fresh(self) -> Layout {
         self.in_stage(Stage::Copies)
     }
-    /// Whether bytes of a file of `self` may stay where they are when it gets the layout `other`, and in which stage it is then:
-    /// both begin with the same copies, and what is encoded already has the same later scheme.
+    /// Whether bytes of a file of `self` may stay where they are when it gets the layout `other`, and in which stage it
+    /// is then: both begin with the same copies, and what is encoded already has the same later scheme.
     pub fn relabelled(self, other: Layout) -> Option<Layout> {
         let copies = |layout: Layout| layout.width == 0 && layout.scheme.is_replicated();
         let same = copies(self) && copies(other) && self.scheme == other.scheme;

@@ -61,8 +61,8 @@ const UNITS: [(u64, char); 4] = [(1, 's'), (60, 'm'), (3600, 'h'), (86400, 'd')]
 const COUNT_MAX: u64 = 4095;
 const DAY: u64 = 86400;
 
-/// Time without a change after which a file is encoded: 1 s to 4095 days. In 14 bits: a unit and how many of it, the largest unit
-/// that is exact; 0 is a day.
+/// Time without a change after which a file is encoded: 1 s to 4095 days. In 14 bits: a unit and how many of it, the
+/// largest unit that is exact; 0 is a day.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StageAfter(u16);
 

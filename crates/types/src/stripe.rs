@@ -1,9 +1,9 @@
 //! Striping: how a run of file bytes lies on columns (the k data shards of an erasure chunk, or the chunks of a stripe
 //! set), and how an extent says so.
 //!
-//! A striped chunk has a *logical* space: row 0 unit of column 0, of column 1, … of the last column, row 1 of column 0, …
-//! Column c has unit r of its own file at offset r × unit. So a logical offset that begins a row is `columns` times the
-//! offset in every column, whatever the unit.
+//! A striped chunk has a *logical* space: row 0 unit of column 0, of column 1, … of the last column, row 1 of column 0,
+//! … Column c has unit r of its own file at offset r × unit. So a logical offset that begins a row is `columns` times
+//! the offset in every column, whatever the unit.
 //!
 //! Flags of an extent on the wire: bit 0 appending (reserved), bits 1–3 kind (0 plain, 1 erasure, 2 stripe set), bit 4
 //! [`EXTENT_SHARED`], bits 8–15 log2 of the unit, bits 16–31 columns; the others zero.

@@ -1,8 +1,8 @@
-//! Directories whose attributes are asked for before anybody wants them: a kernel looks at a directory again before each
-//! change in it, and each change makes what is known of it old.
+//! Directories whose attributes are asked for before anybody wants them: a kernel looks at a directory again before
+//! each change in it, and each change makes what is known of it old.
 //!
-//! Invariants: an answer that another change has overtaken is not used; where nobody looked at the last answer nothing is
-//! asked.
+//! Invariants: an answer that another change has overtaken is not used; where nobody looked at the last answer nothing
+//! is asked.
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
@@ -32,7 +32,8 @@ pub(crate) struct Asked {
 }
 
 impl AskedAhead {
-    /// A question begins, instead of one that is under way. `None`: there are enough of them, or nobody looked at the last answer.
+    /// A question begins, instead of one that is under way. `None`: there are enough of them, or nobody looked at the
+    /// last answer.
     pub(crate) fn begin(&self, directory: u64) -> Option<Asked> {
         let mut state = self.under_way.lock();
         state.directories.remove(&directory);

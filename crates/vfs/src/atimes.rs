@@ -1,5 +1,5 @@
-//! Access times: when reading changes them, and those of files and directories that are not open and that the servers were
-//! not told of yet.
+//! Access times: when reading changes them, and those of files and directories that are not open and that the servers
+//! were not told of yet.
 //!
 //! Invariant: what was shown once does not go back: a time stays here until the servers have it, or until it is set
 //! explicitly. A process that dies loses those of the last half minute.

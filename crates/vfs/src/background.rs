@@ -30,8 +30,8 @@ const PUBLISH_BYTES: usize = 64 << 20;
 const IN_PLACE_BYTES: usize = 4 << 20;
 /// Calls of one kind at a time.
 const PARALLEL: usize = 32;
-/// Files that were closed before they were durable are looked after so often: so all are durable within five seconds while
-/// members answer.
+/// Files that were closed before they were durable are looked after so often: so all are durable within five seconds
+/// while members answer.
 const VOLATILE_EVERY: Duration = Duration::from_secs(1);
 /// Files that were closed a while ago are let go of so often: each time is an entry in the log.
 const RELEASE_EVERY: Duration = Duration::from_millis(250);

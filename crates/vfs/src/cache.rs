@@ -1,9 +1,9 @@
-//! Attributes and names that were answered lately, names that do not exist, and files that have no capability: the kernel asks
-//! for that before the first write to a file, and again when its attributes were refreshed.
+//! Attributes and names that were answered lately, names that do not exist, and files that have no capability: the
+//! kernel asks for that before the first write to a file, and again when its attributes were refreshed.
 //!
-//! Bound: each kind is kept in two generations of half of [`VfsOptions::cached_max`](crate::VfsOptions::cached_max); when
-//! the younger one is full it becomes the older one, whose rest is forgotten. A name is answered only to who asked for it
-//! before (or root), since the directory's permissions were checked for him.
+//! Bound: each kind is kept in two generations of half of [`VfsOptions::cached_max`](crate::VfsOptions::cached_max);
+//! when the younger one is full it becomes the older one, whose rest is forgotten. A name is answered only to who asked
+//! for it before (or root), since the directory's permissions were checked for him.
 use crate::caller::Caller;
 use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
@@ -136,8 +136,8 @@ impl Cache {
             cached.put(attributes.inode, (*attributes, Instant::now() + ttl));
         }
     }
-    /// This mount made a file in the directory, at that time of the log: what is known of the directory stays true with it, for
-    /// as long as it would have been used otherwise.
+    /// This mount made a file in the directory, at that time of the log: what is known of the directory stays true with
+    /// it, for as long as it would have been used otherwise.
     pub(crate) fn gained_file(&self, directory: u64, at_ns: u64) {
         let mut cached = self.attributes.lock();
         let Some((mut attributes, until)) = cached.get(&directory).copied() else { return };
@@ -191,7 +191,8 @@ impl Cache {
     pub(crate) fn asks_page(&self) -> AskedPage {
         AskedPage(self.names.lock().changes.clone())
     }
-    /// The answer. False, and nothing is remembered, if this mount changed the name meanwhile: nobody knows what was first.
+    /// The answer. False, and nothing is remembered, if this mount changed the name meanwhile: nobody knows what was
+    /// first.
     pub(crate) fn learn_name(
         &self,
         asked: Asked,
@@ -271,8 +272,8 @@ mod tests {
         assert!(cache.name(&user, 1, b"a").is_none());
     }
 
-    /// A name would be there after this mount had removed it, or not be there after it had been made, because somebody asked for
-    /// it just before.
+    /// A name would be there after this mount had removed it, or not be there after it had been made, because somebody
+    /// asked for it just before.
     #[test]
     fn answers_that_a_change_overtook_are_not_remembered() {
         let cache = Cache::new(100);

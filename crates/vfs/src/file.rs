@@ -136,7 +136,8 @@ impl File {
         let mut state = self.state.lock();
         std::mem::replace(&mut state.told, foreign) != foreign
     }
-    /// Whether somebody else changed the contents since the kernel dropped its pages for certain: whoever asks has it done.
+    /// Whether somebody else changed the contents since the kernel dropped its pages for certain: whoever asks has it
+    /// done.
     pub(crate) fn was_changed(&self) -> bool {
         let foreign = self.data.foreign_changes();
         let mut state = self.state.lock();

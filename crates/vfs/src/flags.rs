@@ -24,8 +24,8 @@ pub struct OpenFlags {
 const FMODE_EXEC: i32 = 0x20;
 
 impl OpenFlags {
-    /// The kernel hands writes on as they come. One that only appends through its pages would be cut in two where the page
-    /// ends in which it begins, and what others append could come between the parts.
+    /// The kernel hands writes on as they come. One that only appends through its pages would be cut in two where the
+    /// page ends in which it begins, and what others append could come between the parts.
     pub fn past_pages(&self) -> bool {
         self.direct || self.append && !self.read
     }

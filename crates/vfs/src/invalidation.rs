@@ -1,7 +1,7 @@
 //! What the kernel's caches have to forget, told to whoever mounts.
 //!
-//! Best effort: what other mounts change is seen when times to live end, at opens, and when this mount happens to notice.
-//! Bound: [`QUEUE_MAX`]; what does not fit is left to the times to live.
+//! Best effort: what other mounts change is seen when times to live end, at opens, and when this mount happens to
+//! notice. Bound: [`QUEUE_MAX`]; what does not fit is left to the times to live.
 use tokio::sync::mpsc;
 
 /// Invalidations that wait for the mount.

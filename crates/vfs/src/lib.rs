@@ -1,9 +1,10 @@
 //! POSIX semantics on inode numbers over the client: caches, open files, write-back, read-ahead, locks.
 //!
-//! Under every mount, and later under the C bindings, S3 and CSI. Inode numbers are Cairn's own. Everything is asynchronous,
-//! every call ends by [`VfsOptions::timeout`], and errors are Linux errnos with a text for the log. Dropping a call's future
-//! cancels its waiting: reads and lock waits end, while a change that was sent goes on in the background.
-//! Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes are stored (`client`).
+//! Under every mount, and later under the C bindings, S3 and CSI. Inode numbers are Cairn's own. Everything is
+//! asynchronous, every call ends by [`VfsOptions::timeout`], and errors are Linux errnos with a text for the log.
+//! Dropping a call's future cancels its waiting: reads and lock waits end, while a change that was sent goes on in the
+//! background. Not here: the kernel's protocol and mounting (`fuse`), rules of the namespace (`meta-core`), how bytes
+//! are stored (`client`).
 pub mod asked_ahead;
 mod atimes;
 mod attr;

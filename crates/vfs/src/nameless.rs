@@ -1,5 +1,6 @@
-//! Files without a name that somebody was refused, because another machine may have given their names to others: a kernel that is
-//! told so looks the name up again. A program that has such a file open, and opens it again through that, comes a second time.
+//! Files without a name that somebody was refused, because another machine may have given their names to others: a
+//! kernel that is told so looks the name up again. A program that has such a file open, and opens it again through
+//! that, comes a second time.
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
@@ -33,7 +34,8 @@ impl Nameless {
 mod tests {
     use super::*;
 
-    /// A file that was removed could not be opened again by those who have it open; or be opened at once by its old name.
+    /// A file that was removed could not be opened again by those who have it open; or be opened at once by its old
+    /// name.
     #[test]
     fn who_comes_again_means_it() {
         let nameless = Nameless::default();

@@ -33,7 +33,8 @@ pub struct VfsOptions {
     pub write_after: Duration,
     /// … and published, so that other mounts see it, at the latest after this.
     pub publish_after: Duration,
-    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it returns.
+    /// Closing a file makes it visible when all members have it in memory, and durable behind; else durable before it
+    /// returns.
     pub close_visible: bool,
     /// New directories go to the partitions of the volume by turns, instead of to that of their parent.
     pub spread: bool,

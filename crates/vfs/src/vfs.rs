@@ -130,8 +130,8 @@ impl Inner {
         file.data.learn(*found);
         of_file(&file)
     }
-    /// Takes an answer into the cache, unless the file is open: then it changes without an answer, and whoever asks just
-    /// after it was closed would be told an old size, at which the kernel cuts its pages. What is told of it.
+    /// Takes an answer into the cache, unless the file is open: then it changes without an answer, and whoever asks
+    /// just after it was closed would be told an old size, at which the kernel cuts its pages. What is told of it.
     pub(crate) fn attr(&self, found: &Attributes) -> (Attr, Duration) {
         let seen = self.seen(found);
         if self.files.get(found.inode).is_none() {

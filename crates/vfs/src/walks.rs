@@ -1,9 +1,10 @@
-//! Programs that look at the entries of a directory one after the other, in its order (`find`, `du`, `rm -r`, `git status`): what comes next is
-//! asked for in one request, a page of names with attributes, while they go on.
+//! Programs that look at the entries of a directory one after the other, in its order (`find`, `du`, `rm -r`,
+//! `git status`): what comes next is asked for in one request, a page of names with attributes, while they go on.
 //!
-//! Here: when a page is asked for. It is, after [`ASCENDING`] names in a row, each behind the one before, and again when half of the newest page
-//! was used. Where little of a page was used, more names in a row are needed the next time. Bounds: [`WALKS_MAX`] directories, one page of each
-//! at a time. Not here: what is remembered of a page, for how long, and for whom (cache).
+//! Here: when a page is asked for. It is, after [`ASCENDING`] names in a row, each behind the one before, and again
+//! when half of the newest page was used. Where little of a page was used, more names in a row are needed the next
+//! time. Bounds: [`WALKS_MAX`] directories, one page of each at a time. Not here: what is remembered of a page, for how
+//! long, and for whom (cache).
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ impl Walk {
 }
 
 impl Walks {
-    /// A name is looked up. Behind which one a page should be asked for now: whoever is told does so, and tells [`Walks::came`].
+    /// A name is looked up. Behind which one a page should be asked for now: whoever is told does so, and tells
+    /// [`Walks::came`].
     pub(crate) fn looks_up(&self, directory: u64, uid: u32, name: &[u8], now: Instant) -> Option<Vec<u8>> {
         let mut walks = self.0.lock();
         if walks.len() >= WALKS_MAX && !walks.contains_key(&(directory, uid)) {
@@ -122,7 +124,8 @@ mod tests {
         assert_eq!(asked, [8, 1008, 2008, 3008, 4008]);
     }
 
-    /// A program that opens a few files of a large directory here and there would have thousands of names read for nothing.
+    /// A program that opens a few files of a large directory here and there would have thousands of names read for
+    /// nothing.
     #[test]
     fn names_here_and_there_are_not() {
         let (walks, now) = (Walks::default(), Instant::now());

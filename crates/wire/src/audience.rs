@@ -1,8 +1,8 @@
 //! Who may ask what: the [`Audience`] of every operation, and the [`Caller`] that a certificate makes somebody.
 //!
-//! Invariants: every operation of the table has an audience, for the match below has no arm for the rest; what only servers ask each
-//! other is never a client's or an administrator's. It counts on connections whose peer showed a certificate.
-//! Not here: how the certificate is checked (`security`), where this is enforced (the server of `rpc`).
+//! Invariants: every operation of the table has an audience, for the match below has no arm for the rest; what only
+//! servers ask each other is never a client's or an administrator's. It counts on connections whose peer showed a
+//! certificate. Not here: how the certificate is checked (`security`), where this is enforced (the server of `rpc`).
 
 use crate::Opcode;
 
@@ -64,12 +64,13 @@ pub enum Caller {
     Client,
     /// Changes the cluster, and works with files.
     Admin,
-    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs), and passes on what administrators of its
-    /// machine ask.
+    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs), and passes on what administrators
+    /// of its machine ask.
     Node(Roles),
 }
 
-/// What of volumes an operation that clients ask for is about. The service that does it holds that against the rights of the key.
+/// What of volumes an operation that clients ask for is about. The service that does it holds that against the rights
+/// of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// No volume is named, and none is told of.

@@ -1,9 +1,9 @@
 //! [`Holder`]: who holds a key, as its certificate says in one name (a URI among the certificate's alternative names).
 //!
-//! `cairn:2:client:NAME:VOLUMES:USERS:UNTIL`, `cairn:1:admin:NAME:UNTIL` or `cairn:1:node:NAME:ROLES:NODE:UNTIL`; `cairn:1:client:NAME:UNTIL`
-//! is a client that may everything. A process that does not know a version takes its holder for nobody. Invariants: what decodes is written
-//! again as it was; a text has one meaning or none. It is believed only where the certificate's chain was checked.
-//! Not here: certificates (`security`).
+//! `cairn:2:client:NAME:VOLUMES:USERS:UNTIL`, `cairn:1:admin:NAME:UNTIL` or `cairn:1:node:NAME:ROLES:NODE:UNTIL`;
+//! `cairn:1:client:NAME:UNTIL` is a client that may everything. A process that does not know a version takes its holder
+//! for nobody. Invariants: what decodes is written again as it was; a text has one meaning or none. It is believed only
+//! where the certificate's chain was checked. Not here: certificates (`security`).
 
 use crate::audience::{Caller, Roles};
 use crate::rights::Rights;
@@ -16,7 +16,8 @@ const PREFIX_OF_RIGHTS: &str = "cairn:2:";
 /// Longest name of a holder.
 pub const NAME_MAX: usize = 64;
 
-/// Ids up to this one are managers', which have them from the configuration and in their keys; others get theirs when they register.
+/// Ids up to this one are managers', which have them from the configuration and in their keys; others get theirs when
+/// they register.
 pub const MANAGER_ID_MAX: u32 = 15;
 
 /// Who holds a key.

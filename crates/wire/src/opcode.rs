@@ -1,6 +1,6 @@
-//! The closed table of operations on the wire. Codes are never reused; ranges name the service.
-//! 0x00xx all, 0x01xx raft, 0x02xx manager, 0x03xx data, 0x04xx meta reads, 0x05xx meta mutations, 0x06xx work with files
-//! that data nodes do for others, 0x07xx administration.
+//! The closed table of operations on the wire. Codes are never reused; ranges name the service. 0x00xx all, 0x01xx
+//! raft, 0x02xx manager, 0x03xx data, 0x04xx meta reads, 0x05xx meta mutations, 0x06xx work with files that data nodes
+//! do for others, 0x07xx administration.
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $request:path => $response:path;)*) => {
@@ -219,9 +219,9 @@ impl Opcode {
                 | Self::ListQuotas
         )
     }
-    /// A change of the cluster that is for its administrator: servers take it from root and from their own user, on the admin
-    /// socket, and from each other; over TCP from others only where their configuration says so. What is not here is asked by
-    /// servers or by anybody's files and programs.
+    /// A change of the cluster that is for its administrator: servers take it from root and from their own user, on the
+    /// admin socket, and from each other; over TCP from others only where their configuration says so. What is not here
+    /// is asked by servers or by anybody's files and programs.
     pub const fn is_admin_change(self) -> bool {
         matches!(
             self,
@@ -292,12 +292,13 @@ mod tests {
         assert_eq!(Opcode::from_code(0), None);
     }
 
-    /// What a new operation is has to be decided: one that changes the cluster and is not in the table would be anybody's.
+    /// What a new operation is has to be decided: one that changes the cluster and is not in the table would be
+    /// anybody's.
     #[test]
     fn every_operation_is_a_change_for_administrators_or_known_not_to_be() {
         use Opcode::*;
-        // Of all servers, of Raft between nodes, reads, what servers report, what clients need for files, and jobs on trees,
-        // which work as the user who asked.
+        // Of all servers, of Raft between nodes, reads, what servers report, what clients need for files, and jobs on
+        // trees, which work as the user who asked.
         let others = [
             Ping,
             ProcessStats,

@@ -1,8 +1,8 @@
 //! [`Protection`]: what an operation needs on its way between two parties with keys.
 //!
-//! Invariant: an operation may do with less than TLS only if its payload is file data whose checksums are in its message, or if it has no
-//! payload; whoever is not named below needs TLS. It counts on connections whose peer showed a certificate.
-//! Not here: how it is done (`security`, `rpc`), who may ask what ([`audience`](crate::audience)).
+//! Invariant: an operation may do with less than TLS only if its payload is file data whose checksums are in its
+//! message, or if it has no payload; whoever is not named below needs TLS. It counts on connections whose peer showed a
+//! certificate. Not here: how it is done (`security`, `rpc`), who may ask what ([`audience`](crate::audience)).
 
 use crate::Opcode;
 
@@ -11,8 +11,8 @@ use crate::Opcode;
 pub enum Protection {
     /// TLS all through: nobody in between reads or changes anything.
     Private,
-    /// Both sides know who the other one is, and nobody in between changes, repeats or leaves out a message. Messages and payloads can be
-    /// read, and payloads are safe from accidents only.
+    /// Both sides know who the other one is, and nobody in between changes, repeats or leaves out a message. Messages
+    /// and payloads can be read, and payloads are safe from accidents only.
     Authenticated,
 }
 

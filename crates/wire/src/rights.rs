@@ -1,9 +1,9 @@
 //! [`Rights`]: which volumes a client's key opens, and as which users, as its certificate says.
 //!
-//! Two texts, parts of a holder's name: `docs=rw+media=ro` (`*`: every volume) and `root`, `all`, `none` or `only=1000+1001/1000`. Invariants:
-//! what decodes is written again as it was; a text has one meaning or none; what is not named is not allowed.
-//! Volumes are named by their names, so that a key is made without asking anybody; servers know which volume has a name.
-//! Not here: whose key it is (`holder`), where this is enforced (each service).
+//! Two texts, parts of a holder's name: `docs=rw+media=ro` (`*`: every volume) and `root`, `all`, `none` or
+//! `only=1000+1001/1000`. Invariants: what decodes is written again as it was; a text has one meaning or none; what is
+//! not named is not allowed. Volumes are named by their names, so that a key is made without asking anybody; servers
+//! know which volume has a name. Not here: whose key it is (`holder`), where this is enforced (each service).
 
 use std::fmt::{Display, Formatter};
 

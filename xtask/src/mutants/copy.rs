@@ -1,7 +1,7 @@
 //! A copy of the project's files for changes that are not to stay.
 //!
-//! Invariant: a file whose bytes are the same is not written again, so that builds in the copy stay incremental; what the
-//! project has not is removed. Not copied: build output, hidden files besides those that builds read.
+//! Invariant: a file whose bytes are the same is not written again, so that builds in the copy stay incremental; what
+//! the project has not is removed. Not copied: build output, hidden files besides those that builds read.
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Mutants against seeds of the whole cluster (`cargo xtask sim`): a mutant whose file names `seeds` has to make one of so many
-//! fail, from seed [`FIRST`] on. What its tests find is another question, asked by `cargo xtask mutants` without `--seeds`.
+//! Mutants against seeds of the whole cluster (`cargo xtask sim`): a mutant whose file names `seeds` has to make one of
+//! so many fail, from seed [`FIRST`] on. What its tests find is another question, asked by `cargo xtask mutants`
+//! without `--seeds`.
 //!
 //! Not here: that all of these seeds pass without a mutant (`cargo xtask sim --seeds N --first 1000` says so).
 

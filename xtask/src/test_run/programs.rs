@@ -1,8 +1,9 @@
 //! The test programs of the workspace: built once, then run side by side.
 //!
-//! Those of whole clusters mostly wait and those of single crates mostly compute, so two at a time need little more time than
-//! the longer half. What a program says is printed when it ends, in one piece; what fails or takes long is named at once.
-//! What failed in a program that depends on the time of this machine is run again when all others have ended ([`again`]).
+//! Those of whole clusters mostly wait and those of single crates mostly compute, so two at a time need little more
+//! time than the longer half. What a program says is printed when it ends, in one piece; what fails or takes long is
+//! named at once. What failed in a program that depends on the time of this machine is run again when all others have
+//! ended ([`again`]).
 
 mod again;
 

@@ -148,8 +148,8 @@ impl Operation {
     }
 }
 
-/// An extent as a small file has one, 4 KiB somewhere in a chunk. There is no placement group 0, and what is in it counts
-/// as gone: removing the file frees nothing on any data node.
+/// An extent as a small file has one, 4 KiB somewhere in a chunk. There is no placement group 0, and what is in it
+/// counts as gone: removing the file frees nothing on any data node.
 fn extent(session: u64, slot: u32, number: u64) -> Extent {
     let index = (session as u32) << 12 | slot << 6 | (number >> 14) as u32;
     Extent { length: 4096, index, chunk_offset: number % (1 << 14) * 4096, ..Default::default() }

@@ -1,4 +1,5 @@
-//! Where the clients work: directories of their own, in all partitions of the volume in turn, or one directory with its shards.
+//! Where the clients work: directories of their own, in all partitions of the volume in turn, or one directory with its
+//! shards.
 use super::MetaArgs;
 use super::ops::{Operation, Place, Target};
 use anyhow::{Context, bail};

@@ -108,7 +108,8 @@ impl Stage {
         let path = format!("{}/made/{number:08}", self.root);
         match self.volume.unlink(path.as_bytes()).await {
             Ok(()) => Ok(()),
-            // The log removes more than it makes, or this one is still being made: a name that is not there is asked for.
+            // The log removes more than it makes, or this one is still being made: a name that is not there is asked
+            // for.
             Err(error) if error.code() == Some(cairn_types::ErrorCode::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
         }

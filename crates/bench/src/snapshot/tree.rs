@@ -1,4 +1,5 @@
-//! [`Tree`]: directories of a thousand empty files, and one of files with contents; and what is measured in them, as they are or were.
+//! [`Tree`]: directories of a thousand empty files, and one of files with contents; and what is measured in them, as
+//! they are or were.
 use super::random;
 use crate::report::latencies;
 use anyhow::{Context, ensure};

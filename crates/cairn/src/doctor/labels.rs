@@ -1,4 +1,5 @@
-//! Whose the directories of a configuration are, by their labels, and whether somebody works in them; nothing is changed.
+//! Whose the directories of a configuration are, by their labels, and whether somebody works in them; nothing is
+//! changed.
 //!
 //! Not here: room and file systems (`machine`), whether the managers are of the same cluster (`cluster`).
 use super::Finding;

@@ -1,4 +1,5 @@
-//! Whose rights the server of a configuration has: root, who looks at a node before it is started, may do what that server may not.
+//! Whose rights the server of a configuration has: root, who looks at a node before it is started, may do what that
+//! server may not.
 use super::Finding;
 use crate::config::Config;
 use rustix::process::{Gid, Uid, geteuid};

@@ -39,7 +39,8 @@ impl Contributor for LabelKeeper {
     }
 }
 
-/// Tells the manager when the node's log stands still or its clock is wrong, and the Raft groups what the manager's clock says.
+/// Tells the manager when the node's log stands still or its clock is wrong, and the Raft groups what the manager's
+/// clock says.
 pub(super) struct LogWatch {
     pub(super) raft: Arc<RaftHost>,
     pub(super) clock: Arc<dyn Clock>,

@@ -2,8 +2,8 @@
 use cairn_env::RealDisk;
 use std::path::Path;
 
-/// Opens a disk, or makes its directory: the last part of its path only. Where more is missing, a device is not mounted, and what
-/// was made there would fill the file system of the machine.
+/// Opens a disk, or makes its directory: the last part of its path only. Where more is missing, a device is not
+/// mounted, and what was made there would fill the file system of the machine.
 pub fn open(dir: &Path) -> Result<RealDisk, String> {
     match missing_above(dir) {
         Some(missing) => Err(missing),

@@ -1,7 +1,8 @@
 //! Which port a node answers metrics and health on: the one that is named, or the usual one, 80 above its RPC port.
 //!
-//! A port that somebody named and that is taken is a mistake, and the node does not start. The usual one is nobody's wish: where it
-//! is taken, any other will do, for data matters more than metrics; the log and `cairn admin node ls` say which.
+//! A port that somebody named and that is taken is a mistake, and the node does not start. The usual one is nobody's
+//! wish: where it is taken, any other will do, for data matters more than metrics; the log and `cairn admin node ls`
+//! say which.
 use anyhow::Context;
 use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry};
 
@@ -75,7 +76,8 @@ mod tests {
         assert_eq!(usual("127.0.0.1:65500"), "127.0.0.1:0");
     }
 
-    /// A node would not serve data because something else has the port for its metrics; or answer on another one than was named.
+    /// A node would not serve data because something else has the port for its metrics; or answer on another one than
+    /// was named.
     #[test]
     fn only_the_usual_port_gives_way() {
         let runtime = crate::server::http_runtime().expect("a runtime");

@@ -1,7 +1,7 @@
 //! [`MarkKeeper`]: carries between this node and the manager how far members of Raft groups got.
 //!
-//! The node remembers it of the managers, and tells whom it registers with; the manager remembers it of this node's members
-//! of partitions, and says so when the node registers. Not here: what it is for (cairn-raft's `marks`).
+//! The node remembers it of the managers, and tells whom it registers with; the manager remembers it of this node's
+//! members of partitions, and says so when the node registers. Not here: what it is for (cairn-raft's `marks`).
 use cairn_node_agent::Contributor;
 use cairn_raft_host::{GroupMarks, Mark, MarkBook};
 use cairn_types::{GroupId, NodeId, PartitionId};

@@ -14,7 +14,8 @@ pub fn uuid_of(cluster: &Cluster, disk: &str) -> String {
     rest.split('"').nth(1).expect("a text").to_owned()
 }
 
-/// Files would go to the file system of the machine, in a new directory where a device is mounted otherwise; and nobody would know.
+/// Files would go to the file system of the machine, in a new directory where a device is mounted otherwise; and nobody
+/// would know.
 #[test]
 fn a_disk_whose_parent_is_missing_is_left_out_and_named() {
     let mut cluster = Cluster::prepare(SMALL);
@@ -68,8 +69,8 @@ fn a_node_whose_only_disk_is_missing_goes_on_with_its_other_roles() {
     assert_eq!(cluster.ok(&["fs", "cat", "/file"]), "bytes");
 }
 
-/// The empty directory below an unmounted disk would become a new disk: the real one would count as lost, and new chunks
-/// would fill the file system of the machine.
+/// The empty directory below an unmounted disk would become a new disk: the real one would count as lost, and new
+/// chunks would fill the file system of the machine.
 #[test]
 fn an_unmounted_disk_is_not_replaced_by_its_mount_point() {
     let mut cluster = Cluster::start(SMALL);

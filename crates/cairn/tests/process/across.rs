@@ -102,8 +102,9 @@ fn tree(cluster: &Cluster, root: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A file that is renamed from one partition to another would be in both directories of a snapshot or in none; or a snapshot be read in one
-/// partition and not in another, change with what comes later, be lost with a restart, or keep its space for ever.
+/// A file that is renamed from one partition to another would be in both directories of a snapshot or in none; or a
+/// snapshot be read in one partition and not in another, change with what comes later, be lost with a restart, or keep
+/// its space for ever.
 #[test]
 fn snapshots_are_of_all_partitions() {
     let mut cluster = Cluster::start(SMALL);
@@ -214,7 +215,8 @@ fn said(command: &str, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Programs would meet directories without permissions or times, EXDEV, or files that are gone while they have them open.
+/// Programs would meet directories without permissions or times, EXDEV, or files that are gone while they have them
+/// open.
 #[test]
 fn programs_work_across_partitions() {
     if skipped() {

@@ -90,7 +90,8 @@ fn only_root_and_the_servers_user_change_the_cluster() {
     );
 }
 
-/// The machine that somebody is logged in on is not always that of the leader: changes would be refused, or be lost on the way.
+/// The machine that somebody is logged in on is not always that of the leader: changes would be refused, or be lost on
+/// the way.
 #[test]
 fn changes_come_in_anywhere_and_go_to_who_leads() {
     let mut cluster = Cluster::start(Shape { managers: 3, metas: 1, datas: 1, racks: 1 });

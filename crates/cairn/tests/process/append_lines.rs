@@ -83,7 +83,8 @@ fn leader(cluster: &Cluster) -> Option<String> {
         .find(|name| cluster.is_running(name) && cluster.read_log(name).contains(&format!("node=n{id} ")))
 }
 
-/// Lines of machines that append at the same time would be lost, torn or doubled when servers die, or some machines never come to it.
+/// Lines of machines that append at the same time would be lost, torn or doubled when servers die, or some machines
+/// never come to it.
 #[test]
 fn lines_of_many_machines_are_there_once_whichever_servers_die() {
     if skipped() {

@@ -72,8 +72,8 @@ fn c_program(source: &str, cluster: &Cluster) -> String {
     succeeds(&mut command)
 }
 
-/// A C program would not get back what it wrote, lose lines of two threads, or be left without a word about what is wrong; one that
-/// forks would hang, or write with its parent's session.
+/// A C program would not get back what it wrote, lose lines of two threads, or be left without a word about what is
+/// wrong; one that forks would hang, or write with its parent's session.
 #[test]
 fn c_programs_work_on_a_cluster() {
     let cluster = Cluster::start(SMALL);

@@ -1,11 +1,13 @@
-//! Chaos: a cluster of real processes, each on a host of its own, whose processes are killed, stopped and restarted, whose
-//! links are cut and slowed down and whose disks are filled and lost by a seeded schedule, under clients that check
-//! everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta partitions, and directories are made in all of them.
+//! Chaos: a cluster of real processes, each on a host of its own, whose processes are killed, stopped and restarted,
+//! whose links are cut and slowed down and whose disks are filled and lost by a seeded schedule, under clients that
+//! check everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta
+//! partitions, and directories are made in all of them.
 //!
-//! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and make, move and
-//! remove names whose histories have to be linearizable (`names`, `rounds`, checked by the crate `history`): as
-//! commands, through the client library, and through mounts. Snapshots of all of it have to stay what they were (`snapshots`). In the end all is healed and everything is read once more,
-//! `fsck` finds nothing, and no log has a line that was not expected (`logs`).
+//! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and
+//! make, move and remove names whose histories have to be linearizable (`names`, `rounds`, checked by the crate
+//! `history`): as commands, through the client library, and through mounts. Snapshots of all of it have to stay what
+//! they were (`snapshots`). In the end all is healed and everything is read once more, `fsck` finds nothing, and no log
+//! has a line that was not expected (`logs`).
 mod appends;
 mod blocks;
 mod faults;
@@ -270,8 +272,8 @@ fn inside_user_namespace() -> Option<bool> {
     Some(again.status().expect("unshare starts").success())
 }
 
-/// Acknowledged bytes and names would be lost, old ones read, names be in no order, or operations hang when processes die
-/// or stand still, links break and disks fill up or are lost.
+/// Acknowledged bytes and names would be lost, old ones read, names be in no order, or operations hang when processes
+/// die or stand still, links break and disks fill up or are lost.
 #[test]
 fn chaos() {
     let Ok(minutes) = std::env::var("CAIRN_CHAOS_MINUTES") else {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 48;
 const FILES: u64 = 50;
 
-/// Chunks of which little lives would stay for the sake of it, each with its tables; or files would be lost when what lives is
-/// moved, while servers are killed in the middle.
+/// Chunks of which little lives would stay for the sake of it, each with its tables; or files would be lost when what
+/// lives is moved, while servers are killed in the middle.
 #[test]
 fn little_is_left_and_takes_little() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
@@ -20,8 +20,8 @@ fn little_is_left_and_takes_little() {
     compacts(&mut cluster, &["/t"], "default", 3);
 }
 
-/// Space would be lost for good where directories are in several partitions; or what one of them names be taken for dead by the one that
-/// chooses.
+/// Space would be lost for good where directories are in several partitions; or what one of them names be taken for
+/// dead by the one that chooses.
 #[test]
 fn little_is_left_in_a_volume_of_three_partitions() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });

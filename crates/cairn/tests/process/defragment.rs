@@ -1,4 +1,5 @@
-//! Files that are overwritten at random, where that cannot be done in place, keep few extents and take little more than they have to.
+//! Files that are overwritten at random, where that cannot be done in place, keep few extents and take little more than
+//! they have to.
 use crate::disks::chunk_use;
 use crate::mount::seeds::Rng;
 use crate::support::{Cluster, Shape, lines};
@@ -33,8 +34,8 @@ fn extents(cluster: &Cluster, path: &str) -> u64 {
     lines(cluster, &["fs", "stat", path])[0]["extent_count"].as_u64().expect("a number")
 }
 
-/// Extents of a file would grow with each write, and with them the memory of the metadata servers; or a write would be lost that
-/// comes while others move what is around it, or when servers are killed in the middle.
+/// Extents of a file would grow with each write, and with them the memory of the metadata servers; or a write would be
+/// lost that comes while others move what is around it, or when servers are killed in the middle.
 #[test]
 fn random_writes_leave_few_extents() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 5, racks: 5 });

@@ -57,8 +57,8 @@ fn passes(cluster: &Cluster) -> Vec<Pass> {
     disks.iter().map(pass).collect()
 }
 
-/// Has every disk read through until nothing is bad any more; bad blocks that the first time found. On a busy machine a member may answer
-/// too late to heal one: it is healed the next time.
+/// Has every disk read through until nothing is bad any more; bad blocks that the first time found. On a busy machine a
+/// member may answer too late to heal one: it is healed the next time.
 pub fn scrubbed_until_whole(cluster: &Cluster) -> u64 {
     let (bad, _) = scrubbed(cluster);
     eventually(cluster, "everything to be healed", || scrubbed(cluster) == (0, 0));

@@ -5,8 +5,8 @@ use crate::support::{Cluster, Shape};
 /// One data node and one member of the metadata may be away.
 pub const WITH_SPARE: Shape = Shape { managers: 1, metas: 3, datas: 4, racks: 4 };
 
-/// Kills servers of a cluster of that shape and starts them again. `goes_on` waits until the program under which they die has done something
-/// more.
+/// Kills servers of a cluster of that shape and starts them again. `goes_on` waits until the program under which they
+/// die has done something more.
 pub fn disturb(cluster: &mut Cluster, goes_on: &mut dyn FnMut(&Cluster)) {
     cluster.kill("data2");
     goes_on(cluster);

@@ -63,7 +63,8 @@ fn the_deployment_guide_works_as_it_is_written() {
     assert!(!out.contains("refused"), "{out}");
 }
 
-/// A reader who copies the commands of the security guide between those of the deployment guide gets a cluster that strangers stay out of.
+/// A reader who copies the commands of the security guide between those of the deployment guide gets a cluster that
+/// strangers stay out of.
 #[test]
 fn the_security_guide_works_as_it_is_written() {
     let deploy = shell_blocks(&page("docs/guides/deploy.md"));

@@ -1,4 +1,5 @@
-//! Disks that are emptied while they serve and taken away then, nodes that hibernate; what was stored is there, byte by byte.
+//! Disks that are emptied while they serve and taken away then, nodes that hibernate; what was stored is there, byte by
+//! byte.
 use crate::disks::chunks;
 use crate::support::{Cluster, Shape, lines, text};
 use crate::trees::{assert_same_tree, check_trees, make_tree, noise, put_trees};
@@ -132,7 +133,8 @@ fn a_cancelled_drain_leaves_things_as_they_are() {
     check_trees(&cluster, &tree, "after it");
 }
 
-/// Announces that a node is away for a while. It is refused as long as a group lacks a member, as after a missed heartbeat.
+/// Announces that a node is away for a while. It is refused as long as a group lacks a member, as after a missed
+/// heartbeat.
 fn hibernate(cluster: &Cluster, node: &[&str]) -> String {
     let start = [&["admin", "hibernate", "start", "node"], node].concat();
     let mut output = cluster.cairn(&start);

@@ -1,4 +1,5 @@
-//! Erasure-coded files and real processes: any m of k + m members may be killed, one may stand still, corrupt or be full.
+//! Erasure-coded files and real processes: any m of k + m members may be killed, one may stand still, corrupt or be
+//! full.
 use crate::disks::{chunks, flip};
 use crate::force::waiting;
 use crate::support::{Cluster, Shape, lines, text};
@@ -178,7 +179,8 @@ fn after_force_whatever_decodes_is_read_and_the_rest_is_named() {
         fs::remove_dir_all(cluster.disk(name)).expect("destroyed");
     }
     cluster.restart("data5");
-    // A group that lacks nothing may have caught up already, before the loss is known; the others wait for what is lost.
+    // A group that lacks nothing may have caught up already, before the loss is known; the others wait for what is
+    // lost.
     let early = cluster.cairn(&["--timeout", "3", "fs", "cat", "/d/early"]);
     let whole = content(0);
     assert!(whole.starts_with(&early.stdout), "two complete members of three decode to other bytes");
@@ -263,15 +265,15 @@ fn shards_bad_in_different_rows_and_a_member_killed() {
     assert!(flipped > 20, "{flipped} blocks");
     cluster.start_all();
     cluster.wait_volume();
-    // Two more go: with the bad one each row has as many losses as it can bear. Some members may still be catching up after
-    // the start of all: what they have is read all the same.
+    // Two more go: with the bad one each row has as many losses as it can bear. Some members may still be catching up
+    // after the start of all: what they have is read all the same.
     cluster.kill("data1");
     cluster.kill("data6");
     let during = cluster.path("during");
     cluster.ok(&["fs", "get", "/d/f", utf8(&during)]);
     assert!(fs::read(&during).expect("back") == content, "other bytes came");
-    // They leave their groups, come back without their chunks, and make their shards of what is good in each row. A member
-    // that serves does not know at once what was taken from its disk, and nobody could ask it.
+    // They leave their groups, come back without their chunks, and make their shards of what is good in each row. A
+    // member that serves does not know at once what was taken from its disk, and nobody could ask it.
     cluster.start_all();
     cluster.wait_healthy();
     cluster.kill("data1");

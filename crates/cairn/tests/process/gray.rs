@@ -1,4 +1,5 @@
-//! Gray disks: those that are slow or lose blocks are marked, get nothing new and are emptied, until somebody says that they are good.
+//! Gray disks: those that are slow or lose blocks are marked, get nothing new and are emptied, until somebody says that
+//! they are good.
 use crate::disks::{chunks, flip, scrubbed_until_whole};
 use crate::drain::{groups_of, node_of};
 use crate::namespaces::SlowDisk;
@@ -131,7 +132,8 @@ fn a_disk_that_loses_blocks_is_marked_avoided_and_emptied() {
     let node = node_of(&cluster, &victim);
     let all = chunks(&cluster.disk(&victim));
     let chunk = all.iter().max_by_key(|path| fs::metadata(path).map_or(0, |about| about.len())).expect("a chunk");
-    // What is found before the leader has looked at the disk for the first time does not count: it goes on losing blocks.
+    // What is found before the leader has looked at the disk for the first time does not count: it goes on losing
+    // blocks.
     eventually(&cluster, "the bad disk to be marked", || {
         if grays(&cluster).is_empty() {
             (1..=BAD).for_each(|block| flip(chunk, 1_000_000 + block * 4096));

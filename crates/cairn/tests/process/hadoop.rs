@@ -1,4 +1,5 @@
-//! The Hadoop file system against clusters of real processes: Hadoop's own contract suites, the guide, threads and errors.
+//! The Hadoop file system against clusters of real processes: Hadoop's own contract suites, the guide, threads and
+//! errors.
 //!
 //! Where there is no Java or no Maven, or Maven gets no packages, the tests say that they are skipped.
 use crate::bindings::{SMALL, bash, blocks, root, run_within};
@@ -62,8 +63,8 @@ fn is_built() -> bool {
     })
 }
 
-/// A program for Hadoop would find a file system that behaves like no other: all suites that hadoop-common has for file systems, and ours, out
-/// of the jar as it is shipped.
+/// A program for Hadoop would find a file system that behaves like no other: all suites that hadoop-common has for file
+/// systems, and ours, out of the jar as it is shipped.
 #[test]
 fn the_jar_passes_the_suites_of_hadoop() {
     if !is_built() {
@@ -120,7 +121,8 @@ fn the_guide_for_hadoop_works_as_it_is_written() {
     assert_eq!(out.matches("hello, cairn\n").count(), 2, "{out}");
 }
 
-/// A job of Hadoop or Spark would end with other data than on HDFS: the shell, distcp there and back, terasort, parquet by Spark.
+/// A job of Hadoop or Spark would end with other data than on HDFS: the shell, distcp there and back, terasort, parquet
+/// by Spark.
 #[test]
 fn applications() {
     let wanted = std::env::var("CAIRN_TEST_APPS").unwrap_or_default();
@@ -147,12 +149,13 @@ fn apps(cluster: &str, names: &[&str], rows: usize, count: usize) -> String {
     said
 }
 
-/// Bytes that are stored between two things that are done to the servers, unless the job takes so long in between for something else.
+/// Bytes that are stored between two things that are done to the servers, unless the job takes so long in between for
+/// something else.
 const BETWEEN: u64 = 8 << 20;
 const BETWEEN_MAX: Duration = Duration::from_secs(15);
 
-/// teragen, terasort and teravalidate while a data node and the leader of the metadata are killed and started again, for as long as the job
-/// goes on. teravalidate says whether all rows are there, in order.
+/// teragen, terasort and teravalidate while a data node and the leader of the metadata are killed and started again,
+/// for as long as the job goes on. teravalidate says whether all rows are there, in order.
 fn terasort_under_kills() -> String {
     let mut cluster = Cluster::start(WITH_SPARE);
     let address = cluster.address.clone();

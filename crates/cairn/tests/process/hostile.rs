@@ -1,8 +1,9 @@
-//! Hostile peers and odd neighbours of a cluster of real processes: strangers that connect and say nothing, stop in the middle, or take the
-//! last descriptor; clones of a directory, and the directory of one that was removed. Clients are served beside them, memory and descriptors
-//! come back, and what a person has to know is said.
+//! Hostile peers and odd neighbours of a cluster of real processes: strangers that connect and say nothing, stop in the
+//! middle, or take the last descriptor; clones of a directory, and the directory of one that was removed. Clients are
+//! served beside them, memory and descriptors come back, and what a person has to know is said.
 //!
-//! Not here: the same against a server in the test's own process, with each kind of close counted (tests of cairn-rpc and cairn-telemetry).
+//! Not here: the same against a server in the test's own process, with each kind of close counted (tests of cairn-rpc
+//! and cairn-telemetry).
 use crate::support::{Cluster, Shape, copy_dir, text};
 use crate::trees::noise;
 use crate::wait::{LIMIT, eventually, until, until_told};
@@ -131,7 +132,8 @@ fn strangers_hold_up_nobody_and_their_memory_comes_back() {
     cluster.wait_healthy();
 }
 
-/// One that can open no file would be called a broken disk until somebody restarts it, and nobody be told what is lacking.
+/// One that can open no file would be called a broken disk until somebody restarts it, and nobody be told what is
+/// lacking.
 #[test]
 fn a_process_without_descriptors_waits_and_says_so() {
     const BEGIN: usize = 4 << 20;
@@ -183,7 +185,8 @@ fn limit_of(pid: Pid) -> Rlimit {
     Rlimit { current: numbers.next().flatten(), maximum: numbers.next().flatten() }
 }
 
-/// Two processes with the directory of one would take turns as the member that it is, and nobody know why it comes and goes.
+/// Two processes with the directory of one would take turns as the member that it is, and nobody know why it comes and
+/// goes.
 #[test]
 fn a_clone_of_a_metas_directory_is_refused_and_named() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 1, racks: 1 });

@@ -1,4 +1,5 @@
-//! Writers that are interrupted: what they wrote for nothing is free again at once, or shown with the time by when it is.
+//! Writers that are interrupted: what they wrote for nothing is free again at once, or shown with the time by when it
+//! is.
 use crate::disks::chunk_use;
 use crate::support::{Cluster, Shape, lines, text};
 use crate::trees::noise;

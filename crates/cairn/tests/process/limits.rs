@@ -57,7 +57,8 @@ fn local(cluster: &Cluster, name: &str, bytes: usize) -> String {
     local.to_str().expect("UTF-8").to_owned()
 }
 
-/// A volume would take more than it may have, or refuse what there is room for in another partition; or do so after an outage.
+/// A volume would take more than it may have, or refuse what there is room for in another partition; or do so after an
+/// outage.
 #[test]
 fn a_volume_of_three_partitions_is_filled_up_to_its_limit() {
     let mut cluster = Cluster::start(SMALL);

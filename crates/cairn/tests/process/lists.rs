@@ -1,5 +1,5 @@
-//! What servers know to be wrong, and the status says: chunks that members lack, which are looked for until they are there; groups that
-//! refuse what clients want.
+//! What servers know to be wrong, and the status says: chunks that members lack, which are looked for until they are
+//! there; groups that refuse what clients want.
 use crate::disks::chunks;
 use crate::support::{Cluster, Shape, copy_dir, text};
 use crate::trees::noise;
@@ -28,8 +28,8 @@ fn status(cluster: &Cluster) -> String {
     text(&cluster.cairn(&["admin", "status"]).stdout)
 }
 
-/// The same chunks are damaged on two of three members and everything is started anew: what is left on the third would stay the only copy
-/// for ever, in a cluster that says it is healthy.
+/// The same chunks are damaged on two of three members and everything is started anew: what is left on the third would
+/// stay the only copy for ever, in a cluster that says it is healthy.
 #[test]
 fn what_two_of_three_lost_comes_back_and_the_status_says_so_meanwhile() {
     let mut cluster = Cluster::start(SHAPE);
@@ -77,8 +77,8 @@ fn what_two_of_three_lost_comes_back_and_the_status_says_so_meanwhile() {
     cluster.check_logs();
 }
 
-/// A manager that was restored from an older copy knows epochs of before: its groups would refuse what clients write, and the status say
-/// nothing of it. Either clients are served, or they are told why not.
+/// A manager that was restored from an older copy knows epochs of before: its groups would refuse what clients write,
+/// and the status say nothing of it. Either clients are served, or they are told why not.
 #[test]
 fn writes_that_are_refused_are_named_in_the_status() {
     let mut cluster = Cluster::start(SHAPE);

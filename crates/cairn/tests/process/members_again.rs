@@ -4,7 +4,8 @@ use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The command would hang, and the partition be left with members that take no part: who comes again at once still has what it had.
+/// The command would hang, and the partition be left with members that take no part: who comes again at once still has
+/// what it had.
 #[test]
 fn who_left_is_refused_until_it_has_dropped_what_it_had() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 1, racks: 1 });

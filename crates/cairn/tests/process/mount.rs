@@ -123,7 +123,8 @@ impl Mount {
         assert!(killed.success(), "the worker {pid} was there");
         pid
     }
-    /// A process that another test is starting has copies of all files that are open here, until it runs its own program.
+    /// A process that another test is starting has copies of all files that are open here, until it runs its own
+    /// program.
     pub fn umount(&self) -> Output {
         let mut last = self.umount_now();
         for _ in 0..100 {

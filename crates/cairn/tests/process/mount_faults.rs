@@ -134,7 +134,8 @@ fn a_worker_dies_under_load() {
     assert!(umount.status.success(), "{}", text(&umount.stderr));
 }
 
-/// A temporary file that a program removed while it has it open would be lost with the worker, although nobody closed it.
+/// A temporary file that a program removed while it has it open would be lost with the worker, although nobody closed
+/// it.
 #[test]
 fn a_file_without_a_name_outlives_workers() {
     if skipped() {

@@ -1,5 +1,6 @@
-//! A cluster of which every connection, of clients and between servers, goes through a proxy that changes frames: no wrong byte is read,
-//! nothing acknowledged is gone, nothing is done twice, nobody panics, and when it ends everything serves again.
+//! A cluster of which every connection, of clients and between servers, goes through a proxy that changes frames: no
+//! wrong byte is read, nothing acknowledged is gone, nothing is done twice, nobody panics, and when it ends everything
+//! serves again.
 use crate::mount::seeds::Rng;
 use crate::proxy::{Mutations, Proxy};
 use crate::support::{Cluster, Shape, free_ports, text};
@@ -44,7 +45,8 @@ fn behind(seed: u64) -> (Cluster, Vec<Proxy>, std::sync::Arc<Mutations>) {
     (cluster, proxies, mutations)
 }
 
-/// What a file may have: the version that was acknowledged last, or any of which that is not known: it may be renamed late.
+/// What a file may have: the version that was acknowledged last, or any of which that is not known: it may be renamed
+/// late.
 #[derive(Default)]
 struct File {
     acknowledged: Option<Vec<u8>>,
@@ -178,8 +180,8 @@ fn run(seed: u64, count: i64, length: Duration) {
     drop(proxies);
 }
 
-/// Bytes of a frame that was damaged on its way would be taken for those that were sent, or what came twice be done twice; or a server
-/// would end, or remain cut off from the others.
+/// Bytes of a frame that was damaged on its way would be taken for those that were sent, or what came twice be done
+/// twice; or a server would end, or remain cut off from the others.
 #[test]
 fn changed_frames_lose_nothing_and_do_nothing_twice() {
     run(1, COUNT, Duration::ZERO);

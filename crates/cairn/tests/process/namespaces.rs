@@ -1,15 +1,15 @@
 //! Name spaces of the kernel for processes under test: networks of their own, and small file systems that outlast the
 //! processes that use them.
 //!
-//! A waiting process holds each, so all of it goes with this process, also when that is killed. Needs root, of the machine
-//! or of a user name space.
+//! A waiting process holds each, so all of it goes with this process, also when that is killed. Needs root, of the
+//! machine or of a user name space.
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a mount name space begins with: mounts of tests beside it would live on here after they are unmounted, and their
-/// workers not end. As somebody else than root they cannot be let go of.
+/// What a mount name space begins with: mounts of tests beside it would live on here after they are unmounted, and
+/// their workers not end. As somebody else than root they cannot be let go of.
 pub const LET_GO: &str =
     "awk '$3 ~ /^fuse/ {print $2}' /proc/mounts | while read -r at; do umount -l \"$at\" 2>/dev/null || :; done";
 

@@ -1,8 +1,8 @@
-//! A network of its own for a cluster under test: every process is a host with its own address, and its link can be cut in
-//! both directions or in one, or made slow.
+//! A network of its own for a cluster under test: every process is a host with its own address, and its link can be cut
+//! in both directions or in one, or made slow.
 //!
-//! Hosts are network name spaces; a bridge in one more connects them. Needs root (also that of a user name space) and `ip`,
-//! for slow links `tc`; nothing of the machine's own network is touched.
+//! Hosts are network name spaces; a bridge in one more connects them. Needs root (also that of a user name space) and
+//! `ip`, for slow links `tc`; nothing of the machine's own network is touched.
 use crate::namespaces::Namespace;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

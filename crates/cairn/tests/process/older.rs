@@ -1,5 +1,5 @@
-//! Disks of data nodes that are older copies of themselves (restored snapshots, machines that were rolled back): what redundancy has to
-//! survive costs nothing; beyond it the loss is named until somebody says that he knows.
+//! Disks of data nodes that are older copies of themselves (restored snapshots, machines that were rolled back): what
+//! redundancy has to survive costs nothing; beyond it the loss is named until somebody says that he knows.
 
 use crate::mount::{Mount, skipped};
 use crate::support::{Cluster, Shape, copy_dir, text};
@@ -22,7 +22,8 @@ fn put(cluster: &Cluster, name: &str, bytes: &[u8]) {
     cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), name]);
 }
 
-/// Everything has a file `/early`, all disks are copied, and then come `/late` and a shorter `/early-too` in the place of one of before.
+/// Everything has a file `/early`, all disks are copied, and then come `/late` and a shorter `/early-too` in the place
+/// of one of before.
 fn with_copies(early: &[u8], late: &[u8]) -> Cluster {
     let mut cluster = Cluster::start(SHAPE);
     cluster.allow_error("came back as an older copy of itself");
@@ -70,8 +71,8 @@ fn two_of_three_disks_that_go_back_lose_nothing() {
     assert_eq!(cluster.kills, 3);
 }
 
-/// The only disk that has everything comes back first, when the others were heard a moment ago: what they have from before would be
-/// written over what was overwritten in place since.
+/// The only disk that has everything comes back first, when the others were heard a moment ago: what they have from
+/// before would be written over what was overwritten in place since.
 #[test]
 fn what_was_overwritten_since_stays_when_two_of_three_disks_go_back() {
     if skipped() {

@@ -171,8 +171,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// The program is replaced below a server that runs, and below writers; then the server is restarted, as the guide says. What an operator
-/// wrote into the configuration stays.
+/// The program is replaced below a server that runs, and below writers; then the server is restarted, as the guide
+/// says. What an operator wrote into the configuration stays.
 fn upgrade_under_load(installed: &mut Installed, root: &Path, package: &str) {
     fs::write(root.join("etc/cairn/node.toml"), "# ours\n").expect("configuration");
     let stop = AtomicBool::new(false);
@@ -213,7 +213,8 @@ fn upgrade_under_load(installed: &mut Installed, root: &Path, package: &str) {
     }
 }
 
-/// A machine with the package could not start a server with what it brought; an upgrade or a removal would take data along.
+/// A machine with the package could not start a server with what it brought; an upgrade or a removal would take data
+/// along.
 #[test]
 fn a_deb_is_installed_used_upgraded_and_removed() {
     if !can(&["dpkg", "dpkg-deb"]) {
@@ -399,8 +400,8 @@ impl Debian {
     }
 }
 
-/// On a fresh machine the package would want what is not there, its server not start as the user that it makes, or root be told that
-/// all is well with a disk that this user may not write to.
+/// On a fresh machine the package would want what is not there, its server not start as the user that it makes, or root
+/// be told that all is well with a disk that this user may not write to.
 #[test]
 fn a_fresh_debian_takes_the_package() {
     let dir = temporary();

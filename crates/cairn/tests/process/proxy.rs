@@ -1,5 +1,6 @@
-//! [`Proxy`]: carries the frames of connections to a process, and changes some of them: flips bits, cuts connections in the middle, sends a
-//! frame twice, holds it back. What becomes of the n-th frame of the m-th connection follows from the seed.
+//! [`Proxy`]: carries the frames of connections to a process, and changes some of them: flips bits, cuts connections in
+//! the middle, sends a frame twice, holds it back. What becomes of the n-th frame of the m-th connection follows from
+//! the seed.
 //!
 //! Not here: what a cluster behind such proxies has to bear (`mutated`).
 use crate::mount::seeds::Rng;

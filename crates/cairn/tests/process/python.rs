@@ -1,5 +1,5 @@
-//! The Python package against clusters of real processes: its own tests, the wheel as it is installed, fsspec's suite, and by
-//! `make test-apps` pandas, pyarrow, dask and torch.
+//! The Python package against clusters of real processes: its own tests, the wheel as it is installed, fsspec's suite,
+//! and by `make test-apps` pandas, pyarrow, dask and torch.
 //!
 //! Where there is no python3, or packages cannot be had, the tests say that they are skipped.
 use crate::bindings::{SMALL, blocks, library, root, run, run_within, succeeds};
@@ -51,7 +51,8 @@ fn environment_of(python: &str, options: &[&str], dir: &Path) -> Option<PathBuf>
     Some(python)
 }
 
-/// A Python program would not get what it expects of files, of errors, of threads, or of processes that it forks or spawns.
+/// A Python program would not get what it expects of files, of errors, of threads, or of processes that it forks or
+/// spawns.
 #[test]
 fn the_package_passes_its_tests() {
     let Some(mut command) = python() else { return };
@@ -110,7 +111,8 @@ fn in_cluster(cluster: &Cluster, program: &Path, dir: &Path) -> Command {
     command
 }
 
-/// Tables and tensors would come back as others than they were saved, also when servers die under those who work with them.
+/// Tables and tensors would come back as others than they were saved, also when servers die under those who work with
+/// them.
 #[test]
 fn applications() {
     let wanted = std::env::var("CAIRN_TEST_APPS").unwrap_or_default();

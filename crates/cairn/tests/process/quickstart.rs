@@ -61,7 +61,8 @@ fn one_process_works_as_it_is_written() {
     assert!(out.contains("hello, cairn") && out.contains("3 more losses"), "{out}");
 }
 
-/// An operator who follows the page on three machines would get no cluster, or one that does not survive the loss of one.
+/// An operator who follows the page on three machines would get no cluster, or one that does not survive the loss of
+/// one.
 #[test]
 fn three_machines_work_as_they_are_written() {
     let dir = tempfile::Builder::new().prefix("cairn-quickstart-").tempdir().expect("dir");

@@ -150,7 +150,8 @@ fn wanted_by(wanted: &BTreeMap<(u64, u64), u32>) -> usize {
     wanted.keys().map(|(writer, _)| writer).collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// Acknowledged records would be lost, or be there twice, when the primary of their chunk or the leader of their file's partition dies.
+/// Acknowledged records would be lost, or be there twice, when the primary of their chunk or the leader of their file's
+/// partition dies.
 #[test]
 fn durable_records_are_there_once_whoever_dies() {
     each_record_is_there_once(RecordLevel::Durable, CLIENTS, WRITERS, Duration::ZERO);
@@ -174,7 +175,8 @@ fn soak() {
     each_record_is_there_once(RecordLevel::Durable, 4, u64::div_ceil(writers, 4), time);
 }
 
-/// What all writers left durably when they died at once would be visible only when another one comes, and their chunk stay open.
+/// What all writers left durably when they died at once would be visible only when another one comes, and their chunk
+/// stay open.
 #[test]
 fn what_dead_writers_left_becomes_visible_by_itself() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 4, racks: 4 });
@@ -189,7 +191,8 @@ fn what_dead_writers_left_becomes_visible_by_itself() {
         let of = |name: &str| cluster.metric(name, "cairn_meta_appends_ended").unwrap_or(0.0);
         ["meta1", "meta2", "meta3"].map(of).iter().sum()
     };
-    // Processes, killed in the middle, and a client of this process that is gone without a word with what was acknowledged as durable.
+    // Processes, killed in the middle, and a client of this process that is gone without a word with what was
+    // acknowledged as durable.
     let append = |path: &str| {
         let args = ["fs", "append", "--record", "--level", "durable", path];
         cluster.command(&args).stdin(Stdio::piped()).spawn().expect("append")
@@ -251,7 +254,8 @@ fn what_dead_writers_left_becomes_visible_by_itself() {
     cluster.ok(&["admin", "fsck"]);
 }
 
-/// A file would end with its first chunk, records be lost on the way to the next one, or each writer ask the metadata for it.
+/// A file would end with its first chunk, records be lost on the way to the next one, or each writer ask the metadata
+/// for it.
 #[test]
 fn records_go_on_in_the_next_chunk() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });

@@ -50,8 +50,8 @@ fn destroyed_disks_are_replaced_and_as_many_more_may_die() {
     assert_eq!(cluster.kills, 4, "every fault fired");
 }
 
-/// Three of the first nine data nodes that do not have all members of a group of copies, which may be empty: nobody could
-/// know that, and its disks would be waited for.
+/// Three of the first nine data nodes that do not have all members of a group of copies, which may be empty: nobody
+/// could know that, and its disks would be waited for.
 fn bearable(cluster: &Cluster) -> [&'static str; 3] {
     const SOME: [[&str; 3]; 4] = [
         ["data1", "data4", "data8"],

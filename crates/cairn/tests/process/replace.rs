@@ -119,7 +119,8 @@ fn a_tree_over_a_tree_keeps_what_it_replaces() {
     cluster.ok(&["admin", "fsck"]);
 }
 
-/// Whoever reads while a file is replaced would meet a moment without it; or what was replaced would be lost with its replacer.
+/// Whoever reads while a file is replaced would meet a moment without it; or what was replaced would be lost with its
+/// replacer.
 #[test]
 fn a_name_is_always_there_while_it_is_replaced_and_replacers_are_killed() {
     let cluster = Cluster::start(SMALL);

@@ -118,7 +118,8 @@ fn a_backup_brings_back_what_was_there_when_it_was_made() {
         first.iter().filter(|(path, _)| **path != removed).map(|(p, b)| (p.clone(), b.clone())).collect();
     check_tree(&cluster, &kept);
     check_tree(&cluster, &second);
-    // What came after the backup has no names; what was deleted after it has one, and is there whole, or is told as lost.
+    // What came after the backup has no names; what was deleted after it has one, and is there whole, or is told as
+    // lost.
     for path in third.keys() {
         assert!(!cluster.cairn(&["fs", "stat", path]).status.success(), "{path} was written after the backup");
     }
@@ -135,7 +136,8 @@ fn a_backup_brings_back_what_was_there_when_it_was_made() {
     cluster.ok(&["admin", "backup", &backups]);
 }
 
-/// With all managers gone, nobody would know which disk has what; and one that returns could decide on what has moved on.
+/// With all managers gone, nobody would know which disk has what; and one that returns could decide on what has moved
+/// on.
 #[test]
 fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     let mut cluster = Cluster::start(Shape { managers: 3, metas: 1, datas: 3, racks: 3 });
@@ -197,7 +199,8 @@ fn the_map_is_rebuilt_from_the_disks_and_old_managers_stay_out() {
     cluster.wait_ready("manager2");
 }
 
-/// One partition could not go back while the rest of the cluster runs on, or members of before would outvote the restored one.
+/// One partition could not go back while the rest of the cluster runs on, or members of before would outvote the
+/// restored one.
 #[test]
 fn one_partition_goes_back_while_the_managers_run() {
     let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 1, racks: 1 });

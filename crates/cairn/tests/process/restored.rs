@@ -62,8 +62,9 @@ fn put_back(cluster: &Cluster, name: &str) {
     copy_dir(&cluster.path(&format!("old-{name}")), &dir);
 }
 
-/// A manager of before would give volumes, groups, epochs and sessions a second time, forget volumes and bring others back, let a disk
-/// serve that was away, or never be listened to again; and a directory that a client makes would not be made.
+/// A manager of before would give volumes, groups, epochs and sessions a second time, forget volumes and bring others
+/// back, let a disk serve that was away, or never be listened to again; and a directory that a client makes would not
+/// be made.
 fn a_restored_cluster_goes_on(managers: usize) {
     let mut cluster = Cluster::start(Shape { managers, metas: 1, datas: 3, racks: 3 });
     SAID.iter().for_each(|text| cluster.allow_error(text));
@@ -77,7 +78,8 @@ fn a_restored_cluster_goes_on(managers: usize) {
     cluster.start_some(&names);
     cluster.wait_healthy();
 
-    // Terms and epochs rise, volumes come and go, clients begin sessions, and in the end one disk misses what was written.
+    // Terms and epochs rise, volumes come and go, clients begin sessions, and in the end one disk misses what was
+    // written.
     for name in &names {
         cluster.kill(name);
         cluster.restart(name);

@@ -60,7 +60,8 @@ fn refused(cluster: &mut Cluster, with: Option<&Path>, args: &[&str]) -> String 
     said
 }
 
-/// Somebody without a key of the cluster would read or change it; or one with a key could not work, or do what only others may.
+/// Somebody without a key of the cluster would read or change it; or one with a key could not work, or do what only
+/// others may.
 #[test]
 fn a_cluster_that_requires_keys_serves_their_holders_and_nobody_else() {
     let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 3, racks: 3 });
@@ -210,7 +211,8 @@ fn a_cluster_becomes_secure_process_by_process_while_somebody_writes() {
     cluster.check_logs();
 }
 
-/// A server would start with a key that everybody can read, that is another's, or without the security that was asked for.
+/// A server would start with a key that everybody can read, that is another's, or without the security that was asked
+/// for.
 #[test]
 fn a_server_does_not_start_with_a_key_that_is_not_its_own() {
     let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
@@ -309,7 +311,8 @@ fn resident(cluster: &Cluster, name: &str) -> u64 {
     line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") << 10
 }
 
-/// Thousands of strangers in the middle of a handshake would keep those who belong here out, or take the server's memory.
+/// Thousands of strangers in the middle of a handshake would keep those who belong here out, or take the server's
+/// memory.
 #[test]
 fn strangers_in_any_state_of_a_handshake_hold_up_nobody() {
     const OF_EACH: usize = 500;

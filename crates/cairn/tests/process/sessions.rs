@@ -20,8 +20,8 @@ async fn push(writer: &mut FileWriter, bytes: &[u8]) {
     }
 }
 
-/// A file whose writer lost its session would be made of bytes that may be collected as garbage: it fails as a whole, and
-/// writing it again succeeds.
+/// A file whose writer lost its session would be made of bytes that may be collected as garbage: it fails as a whole,
+/// and writing it again succeeds.
 #[test]
 fn a_file_is_not_finished_under_another_session() {
     let cluster = Cluster::start(SMALL);

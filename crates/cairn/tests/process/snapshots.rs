@@ -1,5 +1,5 @@
-//! Snapshots of a volume: read by commands and through mounts, unchanged by what comes later, kept by servers that start again, and given
-//! back whole when they are deleted.
+//! Snapshots of a volume: read by commands and through mounts, unchanged by what comes later, kept by servers that
+//! start again, and given back whole when they are deleted.
 mod clones;
 mod diff;
 mod directories;
@@ -84,8 +84,8 @@ fn a_snapshot_stays_as_it_was_until_it_is_deleted() {
     cluster.ok(&["admin", "fsck", "default"]);
 }
 
-/// What a program overwrites in a mounted file would get into a snapshot that was taken before; or mounts would not show snapshots, or
-/// take a file and its former self for one.
+/// What a program overwrites in a mounted file would get into a snapshot that was taken before; or mounts would not
+/// show snapshots, or take a file and its former self for one.
 #[test]
 fn a_mount_reads_snapshots_and_leaves_them_alone() {
     if skipped() {
@@ -174,7 +174,8 @@ fn portrait(cluster: &Cluster, root: &str) -> Vec<String> {
     seen
 }
 
-/// The first snapshot of a volume would wait for a minute for nobody; or what is refused would cost space, or be found out too late.
+/// The first snapshot of a volume would wait for a minute for nobody; or what is refused would cost space, or be found
+/// out too late.
 #[test]
 fn a_volume_of_now_has_its_first_snapshot_at_once() {
     let cluster = Cluster::start(SMALL);

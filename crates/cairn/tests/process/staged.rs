@@ -1,5 +1,5 @@
-//! Staged layouts with real processes: files are written as copies and encoded later, while they are written, and while servers are
-//! killed.
+//! Staged layouts with real processes: files are written as copies and encoded later, while they are written, and while
+//! servers are killed.
 use crate::support::{Cluster, Shape, lines, text};
 use crate::trees::noise;
 use crate::wait::{eventually, until};
@@ -43,8 +43,8 @@ fn background(cluster: &Cluster) -> Value {
     all.into_iter().find(|line| line["background"] == "encode").unwrap_or_default()
 }
 
-/// Bytes would be lost, come back as of before, or stay copies for ever, when files are written while they are encoded and servers
-/// die in the middle of it.
+/// Bytes would be lost, come back as of before, or stay copies for ever, when files are written while they are encoded
+/// and servers die in the middle of it.
 #[test]
 fn files_are_encoded_while_they_are_written_and_servers_die() {
     let mut cluster = Cluster::start(Shape { managers: 3, metas: 3, datas: 6, racks: 6 });
@@ -100,8 +100,8 @@ fn files_are_encoded_while_they_are_written_and_servers_die() {
     cluster.ok(&["admin", "fsck"]);
 }
 
-/// What a person asks for would not be done or told, or a layout be taken that this cluster cannot keep; snapshots, clones, quotas and
-/// the trash would not know what to do with encoded files.
+/// What a person asks for would not be done or told, or a layout be taken that this cluster cannot keep; snapshots,
+/// clones, quotas and the trash would not know what to do with encoded files.
 #[test]
 fn encoding_now_and_what_is_told() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 5, racks: 5 });

@@ -146,7 +146,8 @@ impl Cluster {
         allowed
     }
 
-    /// The same with a file system that outlasts the process and can be filled; `None` where the system does not allow it.
+    /// The same with a file system that outlasts the process and can be filled; `None` where the system does not allow
+    /// it.
     pub fn give_lasting_disk(&mut self, name: &str, megabytes: u32) -> Option<SmallDisk> {
         let disk = SmallDisk::new(&self.disk(name), megabytes)?;
         self.give_space(name, disk.enter());
@@ -174,7 +175,8 @@ impl Cluster {
         fs::write(path, text).expect("configuration");
     }
 
-    /// Puts a section `[security]` behind the rest of a configuration, in place of the one that is there; `None`: takes it out.
+    /// Puts a section `[security]` behind the rest of a configuration, in place of the one that is there; `None`: takes
+    /// it out.
     pub fn set_security(&mut self, name: &str, section: Option<&str>) {
         let path = &self.processes.get(name).expect("known process").config;
         let text = fs::read_to_string(path).expect("configuration");
@@ -332,8 +334,8 @@ impl Cluster {
     pub fn start_some(&mut self, names: &[String]) {
         let (managers, others): (Vec<&String>, Vec<&String>) =
             names.iter().partition(|name| name.starts_with("manager"));
-        // A new cluster gets its volume when nobody has registered for some seconds, with what is there by then. So whoever
-        // takes long to start has to be there before there is somebody to register with.
+        // A new cluster gets its volume when nobody has registered for some seconds, with what is there by then. So
+        // whoever takes long to start has to be there before there is somebody to register with.
         others.iter().for_each(|name| self.launch(name));
         if !managers.is_empty() && !self.names().iter().any(|n| n.starts_with("manager") && self.is_running(n)) {
             others.iter().for_each(|name| self.wait_started(name));
@@ -380,8 +382,8 @@ impl Cluster {
         page.to_owned()
     }
 
-    /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes: unless
-    /// `--timeout` says something else, it waits for servers as long as a slow machine needs.
+    /// A command against this cluster that is not started yet. One that has to succeed may take as long as it takes:
+    /// unless `--timeout` says something else, it waits for servers as long as a slow machine needs.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = in_spaces(&self.net);
         if !args.contains(&"--timeout") {

@@ -1,4 +1,5 @@
-//! Tenants of one cluster: what each kind of key may ask, see and do, held against the table of operations over every port.
+//! Tenants of one cluster: what each kind of key may ask, see and do, held against the table of operations over every
+//! port.
 use crate::secure::{file, give_keys, key};
 use crate::support::{Cluster, Shape, text};
 use crate::wait::until_told;

@@ -1,8 +1,8 @@
 //! Rolling upgrade: builds of different age side by side, and back, until the last one is new.
 //!
-//! `CAIRN_PREVIOUS` names an earlier build of the binary and `CAIRN_PREVIOUS_LEVEL` the feature level that it understands.
-//! Without them the same binary stands for it, told to work on level 0 (`node.feature_level_max`): it announces no more,
-//! and stops at what is above.
+//! `CAIRN_PREVIOUS` names an earlier build of the binary and `CAIRN_PREVIOUS_LEVEL` the feature level that it
+//! understands. Without them the same binary stands for it, told to work on level 0 (`node.feature_level_max`): it
+//! announces no more, and stops at what is above.
 use crate::support::{Cluster, Shape, binary, lines, text};
 use crate::wait::{until, until_told};
 use std::path::PathBuf;
@@ -99,8 +99,8 @@ fn refused_before(cluster: &Cluster, name: &str) {
     }
 }
 
-/// An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing new
-/// would ever work.
+/// An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing
+/// new would ever work.
 #[test]
 fn processes_are_replaced_one_by_one_and_back() {
     let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 2, racks: 1 });

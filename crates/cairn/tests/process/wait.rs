@@ -1,7 +1,8 @@
 //! Waiting for what other processes do: by condition, and for as long as a slow machine may need.
 //!
-//! Invariant of all process tests: no limit here says how fast something is. A limit only ends a test whose condition never
-//! comes about, so all of them are [`LIMIT`], far above what anything takes on a machine that is ten times slower.
+//! Invariant of all process tests: no limit here says how fast something is. A limit only ends a test whose condition
+//! never comes about, so all of them are [`LIMIT`], far above what anything takes on a machine that is ten times
+//! slower.
 use crate::support::{Cluster, text};
 use std::time::{Duration, Instant};
 

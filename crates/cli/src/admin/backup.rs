@@ -1,7 +1,8 @@
-//! `cairn admin backup DIR`: the metadata of a running cluster, checkpoint by checkpoint, in another place; `--list` and
-//! `--verify` look at what is there.
+//! `cairn admin backup DIR`: the metadata of a running cluster, checkpoint by checkpoint, in another place; `--list`
+//! and `--verify` look at what is there.
 //!
-//! Partitions come first, the manager last: so the manager's state knows every group and session that a partition names.
+//! Partitions come first, the manager last: so the manager's state knows every group and session that a partition
+//! names.
 use super::{full_status, listing};
 use crate::context::Context;
 use crate::error::{CliError, Result};

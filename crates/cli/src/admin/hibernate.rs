@@ -1,4 +1,5 @@
-//! `cairn admin hibernate start|end|ls`: a node or a rack is taken down for a time, and nothing is repaired for it meanwhile.
+//! `cairn admin hibernate start|end|ls`: a node or a rack is taken down for a time, and nothing is repaired for it
+//! meanwhile.
 use super::target::{TargetArgs, target_name};
 use super::{age, listing, status};
 use crate::context::Context;

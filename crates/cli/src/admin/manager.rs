@@ -40,8 +40,8 @@ enum Verb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Let a manager that is an older copy of itself vote and lead as it is, when those that know more are lost for good:
-    /// what was decided since is gone
+    /// Let a manager that is an older copy of itself vote and lead as it is, when those that know more are lost for
+    /// good: what was decided since is gone
     AcceptLoss {
         /// Its address, such as 10.0.0.2:7400
         address: String,
@@ -49,8 +49,8 @@ enum Verb {
         #[arg(long)]
         yes: bool,
     },
-    /// Let managers that were restored from a copy wait no longer for nodes that have not said what they know: what only those know
-    /// is given up
+    /// Let managers that were restored from a copy wait no longer for nodes that have not said what they know: what
+    /// only those know is given up
     GoOn {
         /// Yes, the nodes that `admin status` names are lost for good
         #[arg(long)]

@@ -24,7 +24,8 @@ pub struct PartitionArgs {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// List the meta partitions; those of a volume of many are one line, with --json or when the volume is named they are not
+    /// List the meta partitions; those of a volume of many are one line, with --json or when the volume is named they
+    /// are not
     #[command(alias = "list")]
     Ls {
         /// Only those of this volume
@@ -69,8 +70,8 @@ enum Verb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Let a member that is an older copy of itself vote and lead as it is, when those that know more are lost for good:
-    /// what was changed since is gone
+    /// Let a member that is an older copy of itself vote and lead as it is, when those that know more are lost for
+    /// good: what was changed since is gone
     AcceptLoss {
         /// Its number, such as 1
         partition: String,

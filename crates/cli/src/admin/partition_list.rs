@@ -1,7 +1,8 @@
 //! `cairn admin partition ls`: the meta partitions, in the order of volumes and inodes.
 //!
-//! A volume may have thousands of partitions: where it is not named, those of a volume of more than [`FOLD`] are one line with their sums,
-//! and of those that nobody leads or whose members change so many as fit on a screen. `--json` has them all.
+//! A volume may have thousands of partitions: where it is not named, those of a volume of more than [`FOLD`] are one
+//! line with their sums, and of those that nobody leads or whose members change so many as fit on a screen. `--json`
+//! has them all.
 use super::partition::members_text;
 use super::{listing, status};
 use crate::context::Context;

@@ -44,7 +44,8 @@ enum Verb {
         /// Disks that are destroyed, such as d3; never one that may come back
         #[arg(long = "lost", required_unless_present = "known_loss", value_name = "DISK")]
         lost: Vec<String>,
-        /// Its disks came back as older copies of themselves: what that lost is known, the status need not name it any more
+        /// Its disks came back as older copies of themselves: what that lost is known, the status need not name it any
+        /// more
         #[arg(long, conflicts_with = "lost")]
         known_loss: bool,
         /// Do it; without this only what would be lost is told

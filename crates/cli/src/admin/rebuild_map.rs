@@ -1,4 +1,5 @@
-//! `cairn admin rebuild-map`: a new state of the manager from what disks and meta nodes keep, when all managers are lost.
+//! `cairn admin rebuild-map`: a new state of the manager from what disks and meta nodes keep, when all managers are
+//! lost.
 //!
 //! Without `--write` it only tells what it found and what it would make.
 use super::backup::{failed, wall};

@@ -1,8 +1,9 @@
-//! `cairn admin support-bundle FILE`: what somebody needs who is to help, as one text file that its owner reads before it is sent.
+//! `cairn admin support-bundle FILE`: what somebody needs who is to help, as one text file that its owner reads before
+//! it is sent.
 //!
-//! Owns: which commands are asked, that each ends in time, and that nothing secret is written: no contents of files, no environment, no
-//! logs, and of configurations only keys that are known to be harmless. Each part is a command that its reader could have typed; one that
-//! fails says so in its place, and the others go on.
+//! Owns: which commands are asked, that each ends in time, and that nothing secret is written: no contents of files, no
+//! environment, no logs, and of configurations only keys that are known to be harmless. Each part is a command that its
+//! reader could have typed; one that fails says so in its place, and the others go on.
 mod config_text;
 mod web;
 
@@ -156,7 +157,8 @@ async fn doctor(context: &Context, config: Option<&Path>) -> std::result::Result
     }
 }
 
-/// What this program says to a command line, with the cluster of this command. A finding is an answer too: whatever it printed counts.
+/// What this program says to a command line, with the cluster of this command. A finding is an answer too: whatever it
+/// printed counts.
 async fn command(context: &Context, words: &[&str]) -> std::result::Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| format!("the program is not found: {error}"))?;
     let mut command = std::process::Command::new(program);

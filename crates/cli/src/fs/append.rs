@@ -1,8 +1,8 @@
 //! `cairn fs append`: standard input to the end of a file.
 //!
-//! What is appended at once stays together, whoever else appends to the file: what a read of the input gave, whole lines, or
-//! whole records of one size. Memory: what is read ahead, one record, and what the handle has not written yet. With `--record` it goes
-//! another way (`records`).
+//! What is appended at once stays together, whoever else appends to the file: what a read of the input gave, whole
+//! lines, or whole records of one size. Memory: what is read ahead, one record, and what the handle has not written
+//! yet. With `--record` it goes another way (`records`).
 mod records;
 
 use crate::context::Context;
@@ -43,7 +43,8 @@ pub struct AppendArgs {
     /// Keep records of so many bytes whole; k, m are understood, at most 16m
     #[arg(long, value_parser = parse_size, conflicts_with = "lines")]
     size: Option<u64>,
-    /// Append framed records, each line or --size bytes one: for thousands of writers of one file; read by tail --record
+    /// Append framed records, each line or --size bytes one: for thousands of writers of one file; read by tail
+    /// --record
     #[arg(long, conflicts_with = "lines")]
     record: bool,
     /// With --record: when a record counts as appended: memory, durable or visible

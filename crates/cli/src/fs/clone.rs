@@ -1,4 +1,5 @@
-//! `cairn fs clone`: a writable copy of a file or a tree that shares its data with its source, as it is now or was at a snapshot.
+//! `cairn fs clone`: a writable copy of a file or a tree that shares its data with its source, as it is now or was at a
+//! snapshot.
 use crate::at_snapshot::{AtSnapshot, find_at};
 use crate::context::Context;
 use crate::error::{CliError, Result};

@@ -1,5 +1,5 @@
-//! `cairn fs cp`: copies within a volume, between volumes and between clusters. Within a volume files of the same layout
-//! share their bytes; all others pass through this process.
+//! `cairn fs cp`: copies within a volume, between volumes and between clusters. Within a volume files of the same
+//! layout share their bytes; all others pass through this process.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;

@@ -39,8 +39,8 @@ enum Action {
     },
     /// Set what new files of directories get, or that of empty files
     Set {
-        /// r1 to r5: so many copies; rs-6-3 and the like: data and parity; r2x8/64k: copies striped over chunks; r3>rs-6-3@2h:
-        /// copies that are encoded 2 hours after the last change (24 hours without @)
+        /// r1 to r5: so many copies; rs-6-3 and the like: data and parity; r2x8/64k: copies striped over chunks;
+        /// r3>rs-6-3@2h: copies that are encoded 2 hours after the last change (24 hours without @)
         layout: String,
         /// Remote directories, or files without contents
         #[arg(required = true)]

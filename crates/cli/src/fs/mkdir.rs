@@ -28,7 +28,8 @@ pub struct MkdirArgs {
     /// Layout that new files in it get; without it that of the directory above
     #[arg(long)]
     layout: Option<String>,
-    /// Meta partition of the volume that gets the directory and the files made in it, such as 3; without it the servers choose
+    /// Meta partition of the volume that gets the directory and the files made in it, such as 3; without it the servers
+    /// choose
     #[arg(long, value_name = "NUMBER", value_parser = parse_partition)]
     partition: Option<u32>,
 }

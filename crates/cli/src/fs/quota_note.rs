@@ -1,5 +1,5 @@
-//! After a command that met a used-up quota: which directory, or volume, has it, and how much it allows. Servers refuse without a path, since
-//! only its number is known where changes are decided.
+//! After a command that met a used-up quota: which directory, or volume, has it, and how much it allows. Servers refuse
+//! without a path, since only its number is known where changes are decided.
 use crate::context::Context;
 use crate::fs::quota::paths_of;
 use crate::human;

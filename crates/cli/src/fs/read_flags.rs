@@ -8,7 +8,8 @@ use std::time::Duration;
 /// For commands that change nothing and ask for nothing but names and contents.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct StaleFlags {
-    /// Where no leader answers, read what other servers have, not older than AGE (such as 30s) if it is given; says how old it is
+    /// Where no leader answers, read what other servers have, not older than AGE (such as 30s) if it is given; says how
+    /// old it is
     #[arg(long, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = parse_stale)]
     stale_ok: Option<StaleReads>,
 }

@@ -1,5 +1,5 @@
-//! `cairn fs rm`: files, and with `-r` whole trees. They go to the trash; with `--skip-trash`, and where nothing is kept, the
-//! servers unlink them at once and reclaim them behind.
+//! `cairn fs rm`: files, and with `-r` whole trees. They go to the trash; with `--skip-trash`, and where nothing is
+//! kept, the servers unlink them at once and reclaim them behind.
 use super::trash::trash_of;
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -165,8 +165,8 @@ impl Removal {
     }
 }
 
-/// Removals that are under way. What one operand names, and files of several ones, go at the same time; a directory is gone
-/// before the next operand is looked at, which may lie in it.
+/// Removals that are under way. What one operand names, and files of several ones, go at the same time; a directory is
+/// gone before the next operand is looked at, which may lie in it.
 struct Removals {
     report: Arc<Report>,
     force: bool,

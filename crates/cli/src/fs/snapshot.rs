@@ -1,4 +1,5 @@
-//! `cairn fs snapshot create|ls|rename|delete|restore|diff`: moments of a volume or a directory that stay readable, as `DIRECTORY/.snapshots/NAME`.
+//! `cairn fs snapshot create|ls|rename|delete|restore|diff`: moments of a volume or a directory that stay readable, as
+//! `DIRECTORY/.snapshots/NAME`.
 mod diff;
 mod of;
 mod restore;

@@ -30,7 +30,8 @@ pub struct TailArgs {
     /// So many lines
     #[arg(short = 'n', long, default_value_t = 10, conflicts_with = "bytes")]
     lines: u64,
-    /// Print the records that append --record wrote, each as it was given: all, or with -c those that begin in the last bytes
+    /// Print the records that append --record wrote, each as it was given: all, or with -c those that begin in the last
+    /// bytes
     #[arg(long, conflicts_with = "lines")]
     record: bool,
     /// Go on with what is appended, until Ctrl-C

@@ -1,4 +1,5 @@
-//! `cairn fs trash ls|restore|empty|keep`: what `rm` removed, until its time is over. The rules are in `cairn_client::trash`.
+//! `cairn fs trash ls|restore|empty|keep`: what `rm` removed, until its time is over. The rules are in
+//! `cairn_client::trash`.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;

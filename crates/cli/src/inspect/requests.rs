@@ -1,6 +1,8 @@
-//! A file of a node's request log: how much of what it was asked, how large and how slow; with `--verbose` every request.
+//! A file of a node's request log: how much of what it was asked, how large and how slow; with `--verbose` every
+//! request.
 //!
-//! Requests and answers are joined within the file. Memory: what of a file's requests has no answer yet, and its connections.
+//! Requests and answers are joined within the file. Memory: what of a file's requests has no answer yet, and its
+//! connections.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;

@@ -1,4 +1,5 @@
-//! Files of two slots that are written in turn: the generation of a disk, and the mark of a log. The first may never have been written.
+//! Files of two slots that are written in turn: the generation of a disk, and the mark of a log. The first may never
+//! have been written.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;

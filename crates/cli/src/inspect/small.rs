@@ -1,4 +1,5 @@
-//! Files of one block or a short table: labels, states of placement groups and of scrubs, lists of partitions and of disks.
+//! Files of one block or a short table: labels, states of placement groups and of scrubs, lists of partitions and of
+//! disks.
 use super::Subject;
 use super::printer::Printer;
 use crate::error::Result;

@@ -1,7 +1,8 @@
-//! [`Members`]: data nodes asked whether they answer, which blocks of their disks are bad and which chunks they have, so that what is
-//! said of a file holds at this moment and not as of the last change of the cluster map.
+//! [`Members`]: data nodes asked whether they answer, which blocks of their disks are bad and which chunks they have,
+//! so that what is said of a file holds at this moment and not as of the last change of the cluster map.
 //!
-//! Each node is asked once for its bad blocks, and each member of a group once for a chunk. One that does not answer counts as missing; one that is known to be down is not asked.
+//! Each node is asked once for its bad blocks, and each member of a group once for a chunk. One that does not answer
+//! counts as missing; one that is known to be down is not asked.
 use cairn_client::Client;
 use cairn_client::view::ClusterView;
 use cairn_types::{BLOCK_SIZE, ErrorCode};

@@ -1,10 +1,12 @@
-//! [`CloneTree`]: a file or tree copied within a volume with all its attributes, so that files share their bytes with their source.
+//! [`CloneTree`]: a file or tree copied within a volume with all its attributes, so that files share their bytes with
+//! their source.
 //!
-//! Of everything: kind, mode, owner (as root), times, extended attributes with access control lists, layout; names of one file stay names of
-//! one file. Made in a hidden place (`hidden`); the first failure ends it, and nothing of it is seen then.
+//! Of everything: kind, mode, owner (as root), times, extended attributes with access control lists, layout; names of
+//! one file stay names of one file. Made in a hidden place (`hidden`); the first failure ends it, and nothing of it is
+//! seen then.
 //!
-//! Bounds: [`IN_FLIGHT`] things at a time, and a page of each directory between the start and the walk. Files with several names are found
-//! again by a directory in the hidden place, not in memory.
+//! Bounds: [`IN_FLIGHT`] things at a time, and a page of each directory between the start and the walk. Files with
+//! several names are found again by a directory in the hidden place, not in memory.
 use crate::error::{CliError, Result};
 use crate::mode::{TYPE_MASK, is_regular, is_symlink};
 use crate::remote::NamedFor;
@@ -157,7 +159,8 @@ impl CloneTree {
         self.source.path.split(|byte| *byte == b'/').any(|part| part == b".snapshots")
     }
 
-    /// For its maker alone until it is finished. In the partition of what it is a copy of: there its files can share bytes.
+    /// For its maker alone until it is finished. In the partition of what it is a copy of: there its files can share
+    /// bytes.
     async fn make_directory(&self, node: &TreeNode, parent: u64, path: &RemotePath) -> Result<u64> {
         let volume = &self.hidden.volume;
         let partition = if self.is_spread { volume.partition_of(node.attributes.inode).await? } else { 0 };

@@ -1,8 +1,8 @@
 //! [`download`]: remote files and trees into the local file system.
 //!
 //! The walk is a page of a directory ahead; files are fetched [`SMALL_IN_FLIGHT`] at a time, larger ones
-//! [`LARGE_IN_FLIGHT`], each written under a temporary name and renamed when it is complete. Bounds: a page of entries a
-//! level, [`cairn_client::READ_AHEAD`] pieces a file.
+//! [`LARGE_IN_FLIGHT`], each written under a temporary name and renamed when it is complete. Bounds: a page of entries
+//! a level, [`cairn_client::READ_AHEAD`] pieces a file.
 mod fetch;
 mod local_dir;
 

@@ -1,8 +1,11 @@
-//! [`Hidden`]: a place beside a target in which a tree is built, so that it appears under its name whole, by one rename.
+//! [`Hidden`]: a place beside a target in which a tree is built, so that it appears under its name whole, by one
+//! rename.
 //!
-//! It is the directory `.NAME.cloning`, for its owner alone, with a file that is locked as long as the session of the builder lives: a second
-//! builder is refused, and one that comes after a crash removes what was left. A signal removes it at once (`Context::note_hidden`).
-//! Invariants: nothing is removed but what a builder made, so a directory of that name that has anything else in it is left as it is and named; nothing of it is ever under the target's name before it is complete; what is there under that name is never removed.
+//! It is the directory `.NAME.cloning`, for its owner alone, with a file that is locked as long as the session of the
+//! builder lives: a second builder is refused, and one that comes after a crash removes what was left. A signal removes
+//! it at once (`Context::note_hidden`). Invariants: nothing is removed but what a builder made, so a directory of that
+//! name that has anything else in it is left as it is and named; nothing of it is ever under the target's name before
+//! it is complete; what is there under that name is never removed.
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -109,7 +112,8 @@ impl Hidden {
         shown.map_err(|error| error.named_for(&self.at).into())
     }
 
-    /// Puts what was built in the place of what has the name, which is under `beside` from then on. At each moment both are there.
+    /// Puts what was built in the place of what has the name, which is under `beside` from then on. At each moment both
+    /// are there.
     pub async fn exchange(&self, context: &Context, beside: &RemotePath) -> Result<()> {
         self.clear_links().await?;
         let moved = self.volume.rename(&self.tree().path, &beside.path, RenameMode::NoReplace).await;

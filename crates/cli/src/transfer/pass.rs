@@ -1,4 +1,5 @@
-//! [`Pass`]: which entries of trees a copy takes, and how fast bytes go: `--include`, `--exclude`, `--limit-rate` of `put`, `get` and `cp`.
+//! [`Pass`]: which entries of trees a copy takes, and how fast bytes go: `--include`, `--exclude`, `--limit-rate` of
+//! `put`, `get` and `cp`.
 use crate::error::{CliError, Result};
 use crate::glob;
 use crate::human::parse_size;
@@ -17,7 +18,8 @@ pub struct PassFlags {
     /// Within directories, take only files whose name matches this pattern; can be given several times
     #[arg(long, value_name = "PATTERN")]
     include: Vec<OsString>,
-    /// Within directories, leave out what has a name that matches this pattern, directories with all below; can be given several times
+    /// Within directories, leave out what has a name that matches this pattern, directories with all below; can be
+    /// given several times
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
     /// Most bytes a second, such as 50m

@@ -206,7 +206,8 @@ async fn replace_by_symlink(shared: &DirShared, ready: Ready, at: &RemotePath, t
             Ok(made)
         }
         Err(error) => {
-            // What could not be moved is not left behind, unless it is what was there by now; if that fails too, the first error tells more.
+            // What could not be moved is not left behind, unless it is what was there by now; if that fails too, the
+            // first error tells more.
             let is_link = shared.volume.try_stat(&temp.path, false).await;
             if is_link.is_ok_and(|there| there.is_some_and(|there| there.inode == made.inode)) {
                 drop(shared.volume.unlink_at(ready.inode, temp.name(), &temp.path).await);

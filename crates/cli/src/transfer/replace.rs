@@ -1,4 +1,5 @@
-//! [`Replacing`]: what becomes of files that stand where a copy puts one: kept, asked about, or replaced and moved to the trash.
+//! [`Replacing`]: what becomes of files that stand where a copy puts one: kept, asked about, or replaced and moved to
+//! the trash.
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::fs::trash::trash_with;

@@ -1,8 +1,9 @@
 //! [`upload`]: local files and trees into the cluster.
 //!
-//! One thread walks, a few threads open and read small files whole, tasks store them: one data round trip and one create
-//! each, [`SMALL_IN_FLIGHT`] at a time. Larger files are read ahead part by part by a thread each, [`LARGE_IN_FLIGHT`] at a
-//! time. Bounds: [`POOL_BYTES`] of buffers, [`QUEUE_MAX`] entries between the stages, whatever the size of the tree.
+//! One thread walks, a few threads open and read small files whole, tasks store them: one data round trip and one
+//! create each, [`SMALL_IN_FLIGHT`] at a time. Larger files are read ahead part by part by a thread each,
+//! [`LARGE_IN_FLIGHT`] at a time. Bounds: [`POOL_BYTES`] of buffers, [`QUEUE_MAX`] entries between the stages, whatever
+//! the size of the tree.
 mod read_small;
 mod store;
 mod walker;
@@ -63,7 +64,8 @@ pub(super) enum Job {
         item: Item,
         data: AlignedBuf,
     },
-    /// A small file of which the contents are perhaps not needed. Where there are these, no `Small` ones hold buffers while they wait.
+    /// A small file of which the contents are perhaps not needed. Where there are these, no `Small` ones hold buffers
+    /// while they wait.
     Unread {
         item: Item,
     },

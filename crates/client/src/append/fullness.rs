@@ -1,9 +1,9 @@
-//! How long a writer waits for room in a volume that takes nothing more: as long as space is being freed, but not for ever, and
-//! once that was told to somebody, others are told at once.
+//! How long a writer waits for room in a volume that takes nothing more: as long as space is being freed, but not for
+//! ever, and once that was told to somebody, others are told at once.
 //!
-//! A program that writes, syncs and closes meets a full volume at each step. Bounds: [`FULL_PATIENCE`] for the first step, [`SETTLE`]
-//! if nothing is being freed; for [`KNOWN_FOR`] after that no time at all, unless this client removed something since. A volume and
-//! scheme that gets a chunk is not full. Not here: who has room (`open`).
+//! A program that writes, syncs and closes meets a full volume at each step. Bounds: [`FULL_PATIENCE`] for the first
+//! step, [`SETTLE`] if nothing is being freed; for [`KNOWN_FOR`] after that no time at all, unless this client removed
+//! something since. A volume and scheme that gets a chunk is not full. Not here: who has room (`open`).
 use super::open::Target;
 use crate::cluster::Cluster;
 use crate::meta::call::MetaCaller;
@@ -148,8 +148,8 @@ mod tests {
         assert!(stored && took < Duration::from_millis(300), "room is found at once: {took:?}");
     }
 
-    /// Who removes something and writes again would hear that there is no room, though it comes back within seconds; or who
-    /// writes while others remove would wait again and again.
+    /// Who removes something and writes again would hear that there is no room, though it comes back within seconds; or
+    /// who writes while others remove would wait again and again.
     #[tokio::test(start_paused = true)]
     async fn what_is_being_freed_is_waited_for_once() {
         let (cluster, volume) = start().await;

@@ -129,8 +129,8 @@ pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: A
     Ok(OpenChunk::new(id, pg.epoch, creation_epoch, pg.scheme.code(), members))
 }
 
-/// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that does
-/// not answer soon is not waited for alone: its members are looked at, and another one is asked as well.
+/// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that
+/// does not answer soon is not waited for alone: its members are looked at, and another one is asked as well.
 pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avoided>) -> Result<Opened> {
     let started = cluster.clock.now();
     let mut last = Refusal { text: "the volume has no placement group".to_owned(), cause: Cause::Silent };

@@ -35,7 +35,8 @@ pub struct Segment {
     /// Somebody waits for it: make it durable soon.
     pub sync: bool,
     pub done: oneshot::Sender<Result<Placed>>,
-    /// Its writer does not wait until it is durable. What was shown is sent again for as long as it takes: it has a name.
+    /// Its writer does not wait until it is durable. What was shown is sent again for as long as it takes: it has a
+    /// name.
     pub show: Option<Show>,
     /// Chunks that it was sent to and that failed.
     pub retry: Retry,
@@ -70,8 +71,8 @@ impl Segment {
     }
 }
 
-/// Pages that writers of whole segments keep between them. New ones cost a page fault for every 4 KiB and are zeroed twice
-/// before a byte is in them: nearly half of the CPU time of a writer.
+/// Pages that writers of whole segments keep between them. New ones cost a page fault for every 4 KiB and are zeroed
+/// twice before a byte is in them: nearly half of the CPU time of a writer.
 const SEGMENT_POOL_BYTES: usize = 64 << 20;
 static SEGMENT_POOL: LazyLock<BufPool> = LazyLock::new(|| BufPool::new(SEGMENT_POOL_BYTES));
 

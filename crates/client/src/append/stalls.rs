@@ -140,7 +140,8 @@ async fn stripe_sets_stall_for_less_than_two_seconds() {
     check("r2x4/64k", 5, &[R2, R2, R2, R2, R2], 11 * MIB + 77).await;
 }
 
-/// A write would wait for the deadline of a chain, several seconds, for a disk that hangs while its process answers pings.
+/// A write would wait for the deadline of a chain, several seconds, for a disk that hangs while its process answers
+/// pings.
 #[tokio::test(start_paused = true)]
 async fn disks_that_hang_hold_up_no_write_for_long() {
     check_fault(Fault::Hang, "r3", 5, &[R3, R3, R3, R3], 11 * MIB + 77).await;

@@ -3,7 +3,8 @@
 //!
 //! Bounds: [`WINDOW_BYTES`] of segments wait, are sent or are not yet durable; [`IN_FLIGHT_MAX`] appends a chunk are
 //! unanswered. A chunk that answers nothing for a moment has its members looked at: deadlines of seconds are for slow
-//! disks, not for members that stand still. Not here: what a file is (`file_writer`), choice of placement groups (`open`, `pick`).
+//! disks, not for members that stand still. Not here: what a file is (`file_writer`), choice of placement groups
+//! (`open`, `pick`).
 use super::chunk::OpenChunk;
 use super::open::{Avoided, Target, open_chunk, refresh_quietly};
 use super::segment::Segment;

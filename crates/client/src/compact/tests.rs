@@ -104,8 +104,8 @@ async fn moves_lose_against_everybody() {
     cluster.check_namespace();
 }
 
-/// A plain read of a file that nobody changed would fail because its bytes were moved at that moment; or one that was changed be
-/// read half as it was and half as it is.
+/// A plain read of a file that nobody changed would fail because its bytes were moved at that moment; or one that was
+/// changed be read half as it was and half as it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_follows_what_is_moved() {
     let (cluster, _, _) = start().await;

@@ -1,8 +1,8 @@
-//! Whether a file of an erasure layout takes more space than it would newly written: after overwrites and small appends what
-//! does not fill rows is kept as copies, and rows of which a part is named are held as a whole.
+//! Whether a file of an erasure layout takes more space than it would newly written: after overwrites and small appends
+//! what does not fill rows is kept as copies, and rows of which a part is named are held as a whole.
 //!
-//! Invariant: what a conversion has just written is not fat, or it would be written anew each time. So the space of a new
-//! file is computed by the rules of `Body`, which writes it.
+//! Invariant: what a conversion has just written is not fat, or it would be written anew each time. So the space of a
+//! new file is computed by the rules of `Body`, which writes it.
 use crate::append::SEGMENT_MAX;
 use cairn_types::layout::STRIPE_UNIT_MIN;
 use cairn_types::{BLOCK_SIZE, ExtentKind, Layout, Stripe};
@@ -33,8 +33,8 @@ impl Space {
     }
 }
 
-/// Adds up, page by page, what a file's extents take and would take. Memory: two pages. What several extents name together is
-/// counted once if they are at most a page apart: in a file that is as small as it can be none do.
+/// Adds up, page by page, what a file's extents take and would take. Memory: two pages. What several extents name
+/// together is counted once if they are at most a page apart: in a file that is as small as it can be none do.
 pub(crate) struct SpaceCount {
     /// Of whole rows; `None`: the layout keeps copies.
     stripe: Option<Stripe>,

@@ -1,11 +1,13 @@
 //! Which ranges of a file are written anew, from a part of its extents.
 //!
-//! A file is looked at in *cells* of about 1 MiB, whole rows of an erasure layout. A *seam* is where one extent ends and the next
-//! one begins. A cell with more seams than half of what it may have is fragmented; in it all ranges that have a seam are written
-//! anew. So what was worked through has at most half of what a file may have, and is not touched again soon.
+//! A file is looked at in *cells* of about 1 MiB, whole rows of an erasure layout. A *seam* is where one extent ends
+//! and the next one begins. A cell with more seams than half of what it may have is fragmented; in it all ranges that
+//! have a seam are written anew. So what was worked through has at most half of what a file may have, and is not
+//! touched again soon.
 //!
-//! Invariants: holes stay; what is written anew takes at most [`SLACK`] bytes a cell more than the file's own blocks did; of what
-//! other files share no more bytes become the file's own than it had there already. Not here: reading and writing.
+//! Invariants: holes stay; what is written anew takes at most [`SLACK`] bytes a cell more than the file's own blocks
+//! did; of what other files share no more bytes become the file's own than it had there already. Not here: reading and
+//! writing.
 use crate::append::SEGMENT_MAX;
 use crate::convert::fat::SpaceCount;
 use crate::moving::{Run, clipped};
@@ -215,7 +217,8 @@ mod tests {
         assert_eq!(ranges(&fragmented(r3, RULES, &both)), [(0, 512 << 10), (520 << 10, MIB)]);
     }
 
-    /// A clone of which little was written would lose what it shares, or one of which most was written never be compact.
+    /// A clone of which little was written would lose what it shares, or one of which most was written never be
+    /// compact.
     #[test]
     fn shared_bytes_become_own_ones_only_where_most_is_own() {
         let r3 = layout("r3");

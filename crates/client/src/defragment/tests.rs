@@ -1,5 +1,5 @@
-//! Tests of defragmentation against a cluster in memory: how fragmented files get, what becomes of them, and writers in the
-//! middle of it.
+//! Tests of defragmentation against a cluster in memory: how fragmented files get, what becomes of them, and writers in
+//! the middle of it.
 use super::*;
 use crate::connect::Client;
 use crate::fake::{Fake, FakeCluster};
@@ -203,7 +203,8 @@ async fn clones_go_on_sharing() {
     assert!(contents(&volume, b"/s").await == original);
 }
 
-/// What was overwritten in place since a member was removed would be as before for ever, moved from that member's blocks.
+/// What was overwritten in place since a member was removed would be as before for ever, moved from that member's
+/// blocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_blocks_of_a_removed_member_are_not_moved() {
     let mut old_reads = 0;
@@ -377,7 +378,8 @@ async fn meanwhile(
     }
 }
 
-/// Whether there was a call of that number, bytes that were moved, overwrites in place. What is left of the file is right.
+/// Whether there was a call of that number, bytes that were moved, overwrites in place. What is left of the file is
+/// right.
 async fn one_race(layout: &str, what: Meanwhile, at: usize) -> (bool, u64, u64) {
     let cluster = Arc::new(FakeCluster::local(5, &GROUPS));
     let writer = cluster.connect_local().await;
@@ -418,7 +420,8 @@ async fn one_race(layout: &str, what: Meanwhile, at: usize) -> (bool, u64, u64) 
     (happened, done.moved, overwrites)
 }
 
-/// A write would be lost that comes in the middle of a defragmentation, whatever it is and before whichever call it comes.
+/// A write would be lost that comes in the middle of a defragmentation, whatever it is and before whichever call it
+/// comes.
 #[tokio::test(start_paused = true)]
 async fn whatever_happens_meanwhile_is_not_lost() {
     use Meanwhile as M;

@@ -1,5 +1,5 @@
-//! Several partitions of the volume in memory. An operation that has inodes of several is decided at once, as servers do it one
-//! step after the other.
+//! Several partitions of the volume in memory. An operation that has inodes of several is decided at once, as servers
+//! do it one step after the other.
 use super::{FRONT, FakeCluster, State, config};
 use cairn_meta_core::{AppliedAt, MOVES, Namespace, NamespaceConfig, Outcome, TxId};
 use cairn_types::{ErrorCode, PartitionId, WallTime};

@@ -1,5 +1,5 @@
-//! The cluster in memory without sockets: calls are carried out when they are made and answered after as long as servers
-//! take, by tokio's clock. With that clock stopped a test of stalls takes no time and is always the same.
+//! The cluster in memory without sockets: calls are carried out when they are made and answered after as long as
+//! servers take, by tokio's clock. With that clock stopped a test of stalls takes no time and is always the same.
 use super::{FRONT, Fake, FakeCluster};
 use crate::connect::{Client, ConnectOptions};
 use crate::net::{LocalCall, LocalServers, Net};

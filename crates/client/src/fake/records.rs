@@ -1,4 +1,5 @@
-//! Chunks of open appends in the cluster in memory: what their primaries do with records, and what goes wrong there when a test says so.
+//! Chunks of open appends in the cluster in memory: what their primaries do with records, and what goes wrong there
+//! when a test says so.
 use super::data::Answer;
 use super::{State, decode};
 use cairn_types::{ErrorCode, SessionId};

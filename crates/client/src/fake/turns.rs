@@ -1,4 +1,5 @@
-//! Turns of those who append to one file at the same time, as the leader of the cluster in memory gives them. Nobody is parked: who has to wait asks again.
+//! Turns of those who append to one file at the same time, as the leader of the cluster in memory gives them. Nobody is
+//! parked: who has to wait asks again.
 use super::{State, decode};
 use cairn_meta_core::{AppendTurns, TurnState};
 use cairn_types::Time;

@@ -1,9 +1,9 @@
-//! The bytes of a file on their way into chunks, by its layout: whole rows striped, the rest in replicated chunks. The end
-//! of a file that has striped rows is cut into rows of the smallest unit first: m + 1 copies of half a row would take
-//! more space than all its parity.
+//! The bytes of a file on their way into chunks, by its layout: whole rows striped, the rest in replicated chunks. The
+//! end of a file that has striped rows is cut into rows of the smallest unit first: m + 1 copies of half a row would
+//! take more space than all its parity.
 //!
-//! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last part
-//! is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
+//! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last
+//! part is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
 use super::places::{Places, Placing};
 use crate::append::open::Target;
 use crate::append::retry::Retry;
@@ -64,7 +64,8 @@ impl Body {
         let striped = !self.layout.scheme().is_replicated() && self.written.is_multiple_of(BLOCK_SIZE as u64);
         self.layout.stripe().filter(|_| striped)
     }
-    /// Rows of the smallest unit, for the end of what has larger ones. (A small file has none: it is read from one disk.)
+    /// Rows of the smallest unit, for the end of what has larger ones. (A small file has none: it is read from one
+    /// disk.)
     fn small_rows(&self) -> Option<Stripe> {
         let stripe = self.rows().filter(|_| self.striped.is_some())?;
         Stripe::new(stripe.columns(), STRIPE_UNIT_MIN).filter(|small| *small != stripe)
@@ -101,8 +102,8 @@ impl Body {
                 }
             }
             None => {
-                // In a striped layout this is the part up to the first whole block. What follows goes to other chunks, so this
-                // may be the last one here, and nobody else would ask for its sync.
+                // In a striped layout this is the part up to the first whole block. What follows goes to other chunks,
+                // so this may be the last one here, and nobody else would ask for its sync.
                 let alone = self.layout.stripe().is_some();
                 while self.gather.len() > SEGMENT_MAX {
                     self.send_plain(alone).await?;
@@ -198,8 +199,8 @@ impl Body {
         Ok(())
     }
 
-    /// Sends a segment, all of whose file bytes are in `runs`: file offset, length, distance from the first one in the segment.
-    /// Answers where the first one will be.
+    /// Sends a segment, all of whose file bytes are in `runs`: file offset, length, distance from the first one in the
+    /// segment. Answers where the first one will be.
     pub(crate) async fn send_segment(
         &mut self,
         stream: &StreamHandle,

@@ -1,13 +1,14 @@
 //! Bytes that were written and are not yet in the file: parts that do not overlap, by file offset.
 //!
-//! Large writes are kept as they came, small ones are copied once, next to each other into one buffer. Invariant: `bytes`
-//! is what the parts hold.
+//! Large writes are kept as they came, small ones are copied once, next to each other into one buffer. Invariant:
+//! `bytes` is what the parts hold.
 use cairn_env::buf::SharedBuf;
 use std::collections::BTreeMap;
 
 /// Writes shorter than this are copied, so that they do not keep the caller's buffer.
 const COPY_BELOW: usize = 64 << 10;
-/// What is left of a part that is cut is copied if it is shorter than this: it would keep all of the buffer that it is a part of.
+/// What is left of a part that is cut is copied if it is shorter than this: it would keep all of the buffer that it is
+/// a part of.
 const REMNANT_MAX: usize = 256 << 10;
 /// Largest buffer that small writes are gathered in.
 const OWN_MAX: usize = 1 << 20;
@@ -186,7 +187,8 @@ impl Dirty {
     pub(crate) fn ends_with(&self, from: u64, to: u64) -> bool {
         self.gaps(from, to).is_empty() && !self.overlaps(to, to.saturating_add(1))
     }
-    /// The end of the part that has the byte before `at`: a part is one write or several whole ones, wherever none was cut.
+    /// The end of the part that has the byte before `at`: a part is one write or several whole ones, wherever none was
+    /// cut.
     pub(crate) fn part_end(&self, at: u64) -> u64 {
         let part = self.parts.range(..at).next_back();
         part.map_or(at, |(begin, part)| (begin + part.len() as u64).max(at))
@@ -218,7 +220,8 @@ impl Dirty {
         }
         runs
     }
-    /// Takes at most so many runs and about so many bytes out, from the lowest offset on; what is taken is never changed.
+    /// Takes at most so many runs and about so many bytes out, from the lowest offset on; what is taken is never
+    /// changed.
     pub(crate) fn take(&mut self, runs_max: usize, bytes_max: usize) -> Dirty {
         let mut taken = Dirty::default();
         let (mut runs, mut end) = (0, None);

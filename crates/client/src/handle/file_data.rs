@@ -1,13 +1,12 @@
-//! The contents of an open file, shared by all its handles in this process: what is known of its attributes and extents,
-//! what was written and not published yet, what was read ahead.
+//! The contents of an open file, shared by all its handles in this process: what is known of its attributes and
+//! extents, what was written and not published yet, what was read ahead.
 //!
 //! Written bytes are *dirty* until they are taken for a *flight*, which writes them to new space and ends when they are
 //! durable; flights are *published* in the order of their taking, and only then are their bytes forgotten. Reading puts
-//! dirty bytes over flights over what is published. Invariants: bytes leave the memory only after they were published, or
-//! cut by a later truncation; the budget holds the bytes of dirty parts, flights and blocks read ahead; an older flight
-//! is never put over a newer one. Small dirty parts go in place instead (`in_place`): below all flights, they were there
-//! before any that is.
-//! Not here: when to write in the background, permissions, locks (`vfs`).
+//! dirty bytes over flights over what is published. Invariants: bytes leave the memory only after they were published,
+//! or cut by a later truncation; the budget holds the bytes of dirty parts, flights and blocks read ahead; an older
+//! flight is never put over a newer one. Small dirty parts go in place instead (`in_place`): below all flights, they
+//! were there before any that is. Not here: when to write in the background, permissions, locks (`vfs`).
 mod change;
 mod clone;
 mod flight;
@@ -393,8 +392,8 @@ impl FileData {
             }
         });
     }
-    /// Asks for the attributes, and knows the contents of that version afterwards: if it is a later one than is known, and may
-    /// be that of an own publish, the end of that is waited for.
+    /// Asks for the attributes, and knows the contents of that version afterwards: if it is a later one than is known,
+    /// and may be that of an own publish, the end of that is waited for.
     pub async fn refresh(&self) -> Result<Attributes> {
         for _ in 0..TRIES {
             let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
@@ -426,8 +425,8 @@ impl FileData {
         }
     }
 
-    /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget before;
-    /// the time is that of the write.
+    /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget
+    /// before; the time is that of the write.
     pub fn write(self: &Arc<Self>, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) -> Result<()> {
         let reserved = data.len();
         if offset.checked_add(reserved as u64).is_none_or(|end| end > i64::MAX as u64) {

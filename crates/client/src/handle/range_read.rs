@@ -106,8 +106,8 @@ pub(crate) async fn read_stretches(volume: &Volume, shown_as: &str, stretches: &
     read_under(volume, shown_as, stretches, &Epochs::new()).await
 }
 
-/// The same; plain chunks of the groups that are named are read under these epochs. [`ClientError::Changed`] if a group is
-/// in another one.
+/// The same; plain chunks of the groups that are named are read under these epochs. [`ClientError::Changed`] if a group
+/// is in another one.
 pub(crate) fn read_under<'a>(
     volume: &'a Volume,
     shown_as: &'a str,

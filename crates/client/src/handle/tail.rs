@@ -5,8 +5,8 @@ use cairn_wire::common::Extent;
 /// Most bytes that are read back.
 pub(crate) const GATHER_MAX: u64 = 16 << 20;
 
-/// Where the rows begin that the write `from..to` completes: the replicated pieces that end where it begins, if they and
-/// it are at least a row. `extents`: those of the range before the write, by offset.
+/// Where the rows begin that the write `from..to` completes: the replicated pieces that end where it begins, if they
+/// and it are at least a row. `extents`: those of the range before the write, by offset.
 pub(crate) fn rows_begin(extents: &[Extent], stripe: Stripe, from: u64, to: u64) -> Option<u64> {
     let mut start = from;
     for extent in extents.iter().rev() {

@@ -53,8 +53,8 @@ async fn appended_tails_become_rows() {
     cluster.check_namespace();
 }
 
-/// Bytes of somebody else would be covered by an append that completes rows, which is cut in two, when the file becomes longer
-/// while it is looked at what lies before it.
+/// Bytes of somebody else would be covered by an append that completes rows, which is cut in two, when the file becomes
+/// longer while it is looked at what lies before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn appends_that_become_rows_cover_nothing() {
     let (cluster, _client, volume, mut handle) = start("rs-3-2/4k").await;
@@ -239,7 +239,8 @@ async fn long_writes_may_begin_within_a_block() {
     }
 }
 
-/// Files that got fat would stay so for ever, or files that are as small as they can be would be written anew each time.
+/// Files that got fat would stay so for ever, or files that are as small as they can be would be written anew each
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_fat_files_are_written_anew_by_the_same_layout() {
     // Overwritten in the middle of rows; with holes, where data begins within a block; grown by small appends.
@@ -297,8 +298,8 @@ async fn a_conversion_that_is_told_to_stop_leaves_the_file() {
     cluster.check_namespace();
 }
 
-/// An open file whose bytes were moved to other chunks could be neither read nor written any more: members that have forgotten what
-/// they freed say that it is missing, as if it were lost.
+/// An open file whose bytes were moved to other chunks could be neither read nor written any more: members that have
+/// forgotten what they freed say that it is missing, as if it were lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_file_finds_its_bytes_where_they_were_moved() {
     for appends in [false, true] {

@@ -44,8 +44,8 @@ fn check_lines(bytes: &[u8], clients: usize, each: usize) {
     assert_eq!(next, vec![each; clients]);
 }
 
-/// Of those who append and sync at the same time nearly all would write again and again, and some give up in the end: the file grows
-/// whenever they have written.
+/// Of those who append and sync at the same time nearly all would write again and again, and some give up in the end:
+/// the file grows whenever they have written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_writes_in_vain_for_long() {
     let (clients, each) = (8, 40);
@@ -71,14 +71,15 @@ async fn nobody_writes_in_vain_for_long() {
         (state.calls.get("Append").copied().unwrap_or(0), state.turns.taken)
     };
     assert!(taken > 0, "nobody took a turn");
-    // All of them lost a race or two before they knew of each other; a machine that stands still for a second costs each another one.
+    // All of them lost a race or two before they knew of each other; a machine that stands still for a second costs
+    // each another one.
     let lines = (clients * each) as u64;
     assert!(appends < 2 * lines, "{appends} appends for {lines} lines");
     cluster.check_namespace();
 }
 
-/// What is written for its turn would be seen where it does not lie yet, with zeros before it; or be laid there although somebody else
-/// came between.
+/// What is written for its turn would be seen where it does not lie yet, with zeros before it; or be laid there
+/// although somebody else came between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_its_turn_floats() {
     let (cluster, mut all) = start(3).await;
@@ -167,7 +168,8 @@ async fn what_is_overwritten_beside_appends_is_stored_too() {
     cluster.check_namespace();
 }
 
-/// Who gives up a sync while others are before it would leave zeros in the file: bytes that were written for a place behind the end.
+/// Who gives up a sync while others are before it would leave zeros in the file: bytes that were written for a place
+/// behind the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_did_not_arrive_is_not_published() {
     let (cluster, mut all) = start(2).await;

@@ -63,8 +63,8 @@ impl Vector {
     }
 }
 
-/// Starts writing them. The body's places are known when all is durable on every serving member, or with `show` when all is in
-/// their memory.
+/// Starts writing them. The body's places are known when all is durable on every serving member, or with `show` when
+/// all is in their memory.
 pub(crate) async fn write_runs(volume: &Volume, layout: Layout, runs: &[Run], show: bool) -> Result<Body> {
     let mut body = Body::new(volume, layout).await?;
     body.shown = show.then(Vec::new);

@@ -95,8 +95,8 @@ impl MetaCaller {
         Ok(session)
     }
 
-    /// Makes a session that writes known to the partition, if nothing else did yet: chunks of a session that the partition
-    /// does not know for long are taken for what a dead writer left.
+    /// Makes a session that writes known to the partition, if nothing else did yet: chunks of a session that the
+    /// partition does not know for long are taken for what a dead writer left.
     pub(super) async fn announce(self: &Arc<Self>, session: &Session) -> Result<()> {
         let partition = self.partition_of(InodeId::ROOT.0).await?;
         let Some(lease) = session.own_slot(partition).await else { return Ok(()) };
@@ -126,8 +126,8 @@ impl MetaCaller {
         session.mark_ended();
     }
 
-    /// Ends a session at these partitions, side by side: one that does not answer keeps no other one from it. The error of one
-    /// of those where it was left.
+    /// Ends a session at these partitions, side by side: one that does not answer keeps no other one from it. The error
+    /// of one of those where it was left.
     pub(crate) async fn end_everywhere(&self, what: &str, session: SessionId, partitions: Vec<u32>) -> Result<()> {
         let mut running = FuturesUnordered::new();
         let mut outcome = Ok(());
@@ -172,7 +172,8 @@ impl MetaCaller {
         self.header(partition, session, 0, 0)
     }
 
-    /// A read of a partition, or another call to it that may be repeated freely. By an inode: [`read_by`](Self::read_by).
+    /// A read of a partition, or another call to it that may be repeated freely. By an inode:
+    /// [`read_by`](Self::read_by).
     pub(crate) async fn read<A: prost::Message + Default, R: prost::Message>(
         &self,
         what: &str,
@@ -292,8 +293,8 @@ impl MetaCaller {
             Err(Failure::Final { error, sent }) => {
                 match error.code {
                     ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
-                    // Refused before it reached the log, or so that it counts as if: the number was not used, unless by one who did
-                    // not answer.
+                    // Refused before it reached the log, or so that it counts as if: the number was not used, unless by
+                    // one who did not answer.
                     ErrorCode::BadRequest
                     | ErrorCode::UnknownOperation
                     | ErrorCode::CrossVolume

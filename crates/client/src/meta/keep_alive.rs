@@ -1,9 +1,11 @@
-//! Keep-alives: the lease of a session at every partition that knows it, renewed for as long as somebody uses the session.
+//! Keep-alives: the lease of a session at every partition that knows it, renewed for as long as somebody uses the
+//! session.
 //!
-//! A partition ends a session of which it heard nothing for a lease time (20 s), and who ends it anywhere has to open another one
-//! everywhere. Invariants: partitions are renewed side by side, and one that does not answer delays no other one, nor is it waited
-//! for so long that the lease could end before it is asked anew; what a partition names as unlinked and is open here is held before
-//! that is acknowledged. Not here: what a lease is good for (`lease`), what is kept open by it (`soft`).
+//! A partition ends a session of which it heard nothing for a lease time (20 s), and who ends it anywhere has to open
+//! another one everywhere. Invariants: partitions are renewed side by side, and one that does not answer delays no
+//! other one, nor is it waited for so long that the lease could end before it is asked anew; what a partition names as
+//! unlinked and is open here is held before that is acknowledged. Not here: what a lease is good for (`lease`), what is
+//! kept open by it (`soft`).
 use super::call::{Failure, MetaCaller};
 use super::route::To;
 use super::session::Session;
@@ -30,7 +32,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 const EVERY: Duration = Duration::from_secs(5);
 /// The same at partitions that gave overwrite leases, of which the session learns so whether one is wanted.
 const EVERY_LEASED: Duration = Duration::from_millis(500);
-/// A partition that did not answer is given up after this, and asked anew after a pause: twice within a lease, and then some.
+/// A partition that did not answer is given up after this, and asked anew after a pause: twice within a lease, and then
+/// some.
 const PATIENCE: Duration = Duration::from_secs(6);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Partitions that are asked at once. One that takes longer than [`LATE`] is waited for beside them.
@@ -180,8 +183,8 @@ async fn renew_in_turn(
 /// Keep-alives of one partition that follow each other at once because it named unlinked inodes.
 const RENEW_ROUNDS: u32 = 64;
 
-/// Renews the lease at one partition, which has so long for each answer. What it names as unlinked and is open here is held
-/// before it is acknowledged.
+/// Renews the lease at one partition, which has so long for each answer. What it names as unlinked and is open here is
+/// held before it is acknowledged.
 pub(crate) async fn renew(
     caller: &Arc<MetaCaller>,
     session: &Arc<Session>,
@@ -268,7 +271,8 @@ async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partiti
     }
 }
 
-/// A lease of which nobody here knows: whoever asked for it did not wait for the answer. The session is renewed meanwhile.
+/// A lease of which nobody here knows: whoever asked for it did not wait for the answer. The session is renewed
+/// meanwhile.
 fn give_back_unknown(caller: &Arc<MetaCaller>, session: &Arc<Session>, partition: u32, wanted: WantedLease) {
     let WantedLease { inode, number } = wanted;
     let Some(giving) = session.leases.begin_giving(session, partition, inode, number) else { return };

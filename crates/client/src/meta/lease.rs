@@ -1,7 +1,7 @@
 //! Leases under which this session overwrites files in place, as the client knows them.
 //!
-//! The partition ends a session of which it heard nothing for a lease time, and its leases with it. So a lease counts as
-//! good for three quarters of that time from the sending of the last keep-alive that was answered: what was done and
+//! The partition ends a session of which it heard nothing for a lease time, and its leases with it. So a lease counts
+//! as good for three quarters of that time from the sending of the last keep-alive that was answered: what was done and
 //! looked at before then was done while nobody else could have it. Invariant: a lease that the partition wants back is
 //! given back, also if nobody here knows of it any more (its grant was answered to a caller that was gone).
 use super::session::Session;

@@ -1,7 +1,7 @@
 //! Resolution of paths: as many components as possible a call, symbolic links followed by the client.
 //!
-//! A partition resolves up to the first inode that another one has, of which it knows the number and the type. The client goes on
-//! there. Between both the entry may be removed: then the path is walked again from the root.
+//! A partition resolves up to the first inode that another one has, of which it knows the number and the type. The
+//! client goes on there. Between both the entry may be removed: then the path is walked again from the root.
 use super::call::MetaCaller;
 use super::volume::is_placeholder;
 use crate::error::{ClientError, Result};

@@ -1,9 +1,9 @@
-//! Which partition a request goes to: the one that has the inode by which it comes, by the map, and by the next map when that
-//! was old.
+//! Which partition a request goes to: the one that has the inode by which it comes, by the map, and by the next map
+//! when that was old.
 //!
-//! A partition says `UnknownPartition` of an inode outside of its range, and has done nothing. The request is sent to another one
-//! as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any request does, unless a
-//! newer map names another one.
+//! A partition says `UnknownPartition` of an inode outside of its range, and has done nothing. The request is sent to
+//! another one as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any
+//! request does, unless a newer map names another one.
 use super::call::MetaCaller;
 use super::session::{Session, SlotLease};
 use super::shards::Places;
@@ -198,8 +198,8 @@ impl MetaCaller {
         }
     }
 
-    /// Whether the map names another partition for one of the inodes. What it says now was learned after this was asked, unless
-    /// it says so already.
+    /// Whether the map names another partition for one of the inodes. What it says now was learned after this was
+    /// asked, unless it says so already.
     pub(super) async fn is_elsewhere(&self, to: To<'_>) -> bool {
         let names_another = || {
             let view = self.cluster.view();

@@ -104,8 +104,8 @@ impl Session {
         let permit = table.in_use.clone().acquire_owned().await.ok()?;
         table.take(permit)
     }
-    /// The same for a request that never waits for other sessions: giving back what they wait for, holding files. It does
-    /// not stand behind requests that do.
+    /// The same for a request that never waits for other sessions: giving back what they wait for, holding files. It
+    /// does not stand behind requests that do.
     pub(crate) async fn own_slot(&self, partition: u32) -> Option<SlotLease> {
         let table = self.slots_of(partition);
         let permit = table.own_in_use.clone().acquire_owned().await.ok()?;

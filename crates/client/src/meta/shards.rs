@@ -1,8 +1,9 @@
 //! Sharded directories: where the names of a directory are that are not in the directory itself.
 //!
-//! A directory that has shards answers `Sharded` to whoever asks for a name that it does not have: the name is in the shard that
-//! [`shard_of`] says, or nowhere. The directory is asked first each time, as it may have names of the time before; it never gets new
-//! ones, so what it does not have now it will not have later. The list of its shards never changes and is remembered.
+//! A directory that has shards answers `Sharded` to whoever asks for a name that it does not have: the name is in the
+//! shard that [`shard_of`] says, or nowhere. The directory is asked first each time, as it may have names of the time
+//! before; it never gets new ones, so what it does not have now it will not have later. The list of its shards never
+//! changes and is remembered.
 use super::call::MetaCaller;
 use super::route::Mutation;
 use crate::error::{ClientError, Result};
@@ -120,8 +121,8 @@ impl MetaCaller {
         }
     }
 
-    /// Has a request name shards for directories that do not have its names themselves, as far as directories are known to have
-    /// shards, or, with `all`, of all of them. The inode by which it is routed, if that is another one now.
+    /// Has a request name shards for directories that do not have its names themselves, as far as directories are known
+    /// to have shards, or, with `all`, of all of them. The inode by which it is routed, if that is another one now.
     pub(super) async fn to_shards(&self, request: &mut dyn Mutation, all: bool) -> Result<Option<u64>> {
         let mut places = request.places();
         let before = places.first().map(|(directory, _)| **directory);
@@ -138,7 +139,8 @@ impl MetaCaller {
         Ok(now.filter(|_| now != before))
     }
 
-    /// Whether a sharded directory has the name itself; also where that cannot be said now, which the request is told too.
+    /// Whether a sharded directory has the name itself; also where that cannot be said now, which the request is told
+    /// too.
     async fn has_name(&self, directory: u64, name: &[u8]) -> Result<bool> {
         let request = |header| LookupRequest { header: Some(header), parent: directory, name: name.to_vec() };
         let what = String::from_utf8_lossy(name).into_owned();

@@ -1,4 +1,5 @@
-//! Reads of names from a member of a partition that does not lead, when the leader does not answer and that was allowed.
+//! Reads of names from a member of a partition that does not lead, when the leader does not answer and that was
+//! allowed.
 //!
 //! All members are asked at once and the youngest answer is taken; from then on the same member is asked, so that what
 //! one command sees fits together, until the leader is looked for again.

@@ -106,10 +106,11 @@ impl Volume {
     pub async fn close(&self) {
         self.close_within(CLOSE_PATIENCE).await;
     }
-    /// The same; what writers left that failed or were dropped is freed before, if that takes no longer than `patience`. False: some of
-    /// it is left to the garbage scan.
+    /// The same; what writers left that failed or were dropped is freed before, if that takes no longer than
+    /// `patience`. False: some of it is left to the garbage scan.
     pub async fn close_within(&self, patience: Duration) -> bool {
-        // Streams without a handle make durable what they have and end; what is not durable has no place that could be freed.
+        // Streams without a handle make durable what they have and end; what is not durable has no place that could be
+        // freed.
         self.streams.lock().clear();
         self.striped.clear();
         let freed = self.discards.finish(patience).await;
@@ -190,8 +191,8 @@ impl Volume {
     pub async fn mkdir(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
         self.mkdir_in(path, mode, layout, 0).await
     }
-    /// The same in a partition of the volume; 0: the leader of the parent's chooses. What will be in it is there, too, but for the
-    /// directories in it.
+    /// The same in a partition of the volume; 0: the leader of the parent's chooses. What will be in it is there, too,
+    /// but for the directories in it.
     pub async fn mkdir_in(&self, path: &[u8], mode: u32, layout: u64, partition: u32) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
         self.make_directory(parent, name, path, MkdirRequest { mode, layout, partition, ..Default::default() }).await
@@ -269,7 +270,8 @@ impl Volume {
         let inode = self.stat(path, false).await?.inode;
         self.readlink_inode(inode, path).await
     }
-    /// Makes a file, or answers the existing one unless `request.exclusive`. Header, parent and name are filled in here.
+    /// Makes a file, or answers the existing one unless `request.exclusive`. Header, parent and name are filled in
+    /// here.
     pub async fn create(&self, path: &[u8], request: CreateRequest) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
         self.create_at(parent, name, path, request).await

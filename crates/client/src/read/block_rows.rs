@@ -1,8 +1,8 @@
 //! Blocks of a few rows of a striped chunk as far as members have them good, and what can be made of them. Pure.
 //!
 //! Invariants: a block counts only if it matched its CRC; a block that nobody has is made of any k good ones of its row
-//! and comes out only when it is proven by the row's checksums ([`RowSearch`]). Rows do not depend on each other: what is
-//! bad in one takes nothing from the others.
+//! and comes out only when it is proven by the row's checksums ([`RowSearch`]). Rows do not depend on each other: what
+//! is bad in one takes nothing from the others.
 use cairn_chunk_core::row_decode::ShardBlocks;
 use cairn_chunk_core::row_search::RowSearch;
 use cairn_env::buf::SharedBuf;

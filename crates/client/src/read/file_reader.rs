@@ -1,5 +1,5 @@
-//! A file opened for reading: extents by pages, pieces of up to 1 MiB and groups of striped rows read ahead, in the order
-//! of the file.
+//! A file opened for reading: extents by pages, pieces of up to 1 MiB and groups of striped rows read ahead, in the
+//! order of the file.
 //!
 //! Bounds: [`READ_AHEAD`] pieces and row groups, of no more than [`AHEAD_BYTES_MAX`] and one more, are in memory or on
 //! their way; a page of extents is at most 1,024.
@@ -41,8 +41,8 @@ pub struct FilePiece {
     pub hole: bool,
 }
 
-/// Reads a file as it was when it was opened; [`ClientError::Changed`] if it is replaced meanwhile. Bytes that were only moved
-/// elsewhere are found there.
+/// Reads a file as it was when it was opened; [`ClientError::Changed`] if it is replaced meanwhile. Bytes that were
+/// only moved elsewhere are found there.
 pub struct FileReader {
     volume: Volume,
     attributes: Attributes,

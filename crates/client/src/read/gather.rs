@@ -1,15 +1,16 @@
 //! Reading striped rows where damage leaves no k shards that are good over a whole range: block by block, row by row.
 //!
 //! Invariants: whatever row has k good blocks on members that answer is read, whichever they are; an error names the
-//! first block in the order of the file that has not, and what its row lacks. Only reads that failed otherwise come here.
+//! first block in the order of the file that has not, and what its row lacks. Only reads that failed otherwise come
+//! here.
 //!
-//! Members that do not serve are asked for what is still lacking when all who serve have answered: those that catch up, or
-//! are up but cannot begin to (their group lacks too many others), have most of the shards, and what lies at a place of a
-//! shard is never replaced by anything else. They answer only if the chunk was made in the epoch that serving members name
-//! (indices may be given again after data was given up by force).
+//! Members that do not serve are asked for what is still lacking when all who serve have answered: those that catch up,
+//! or are up but cannot begin to (their group lacks too many others), have most of the shards, and what lies at a place
+//! of a shard is never replaced by anything else. They answer only if the chunk was made in the epoch that serving
+//! members name (indices may be given again after data was given up by force).
 //!
-//! Bounds: rows are gathered [`WINDOW_BYTES`] at a time over all members, every member is asked for a window at once, and
-//! in smaller parts down to a block only where it refuses a range: so at most 2 × [`WINDOW_BLOCKS_MAX`] requests a
+//! Bounds: rows are gathered [`WINDOW_BYTES`] at a time over all members, every member is asked for a window at once,
+//! and in smaller parts down to a block only where it refuses a range: so at most 2 × [`WINDOW_BLOCKS_MAX`] requests a
 //! member and window, each with its deadline. Nobody is waited for whose blocks are not needed, and one that gives no
 //! answer is not asked again.
 use super::block_rows::{At, BlockRows, GoodBlock};
@@ -157,8 +158,8 @@ impl Gather<'_> {
                 }
             }
             if running.is_empty() {
-                // Everybody who serves has said what there is. Of a shard nobody has anything else at the same place, if
-                // it is the same chunk: without that being known, members that do not serve are not asked.
+                // Everybody who serves has said what there is. Of a shard nobody has anything else at the same place,
+                // if it is the same chunk: without that being known, members that do not serve are not asked.
                 let others: Vec<usize> = std::mem::take(&mut last_resort).into_iter().collect();
                 if others.is_empty() || self.made.is_none() {
                     return rows;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds of the delay after which a read that is not answered is asked of somebody else as well: parity of striped files,
-/// another copy of replicated ones.
+/// Bounds of the delay after which a read that is not answered is asked of somebody else as well: parity of striped
+/// files, another copy of replicated ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HedgeBounds {
     /// Never sooner.

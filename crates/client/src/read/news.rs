@@ -1,7 +1,8 @@
 //! Reads that wait for a member that does not answer, while its group gets other members.
 //!
-//! A request has the deadline of a network that is alive, and the patience of a whole read is not much longer: one that waits for a
-//! member that went would fail although another has its bytes by then, because the map is looked at only between attempts.
+//! A request has the deadline of a network that is alive, and the patience of a whole read is not much longer: one that
+//! waits for a member that went would fail although another has its bytes by then, because the map is looked at only
+//! between attempts.
 use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::view::PgView;
@@ -12,8 +13,8 @@ use std::time::Duration;
 /// A read without an outcome looks for a newer map so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What `read`, which begins with the map that is known now, comes to; `None` as soon as its group is known to have a member that
-/// serves, and did not then: it is to be begun again.
+/// What `read`, which begins with the map that is known now, comes to; `None` as soon as its group is known to have a
+/// member that serves, and did not then: it is to be begun again.
 pub(super) async fn or_news<T>(cluster: &Arc<Cluster>, pg: PgId, read: impl Future<Output = T>) -> Option<T> {
     let then = cluster.view();
     let news = async {

@@ -1,7 +1,7 @@
 //! One piece of a chunk: asked of the nearest serving member, of the next on error, slowness or a bad checksum.
 //!
-//! When no member has all of it intact, what single members have is put together, block by block (`salvage`), so that only
-//! blocks that are bad on all of them are unreadable.
+//! When no member has all of it intact, what single members have is put together, block by block (`salvage`), so that
+//! only blocks that are bad on all of them are unreadable.
 //!
 //! Invariant: bytes are handed on only after every block of them matched its CRC; nothing is ever made up.
 use super::health::HedgeBounds;
@@ -78,12 +78,13 @@ impl Refusal {
     }
 }
 
-/// Reads a piece; tries members until the cluster's patience ends, all of them say that they lack it, or it is certain that it
-/// is lost. One of a certain epoch fails as [`ClientError::Changed`] as soon as the group is known to have another.
+/// Reads a piece; tries members until the cluster's patience ends, all of them say that they lack it, or it is certain
+/// that it is lost. One of a certain epoch fails as [`ClientError::Changed`] as soon as the group is known to have
+/// another.
 ///
-/// A member that has not heard of the manager for long may have been removed, and have blocks that others overwrote since: it is
-/// asked only after all others have failed, and under the epoch of the newest map that can be had. So with no manager at all
-/// everything can be read.
+/// A member that has not heard of the manager for long may have been removed, and have blocks that others overwrote
+/// since: it is asked only after all others have failed, and under the epoch of the newest map that can be had. So with
+/// no manager at all everything can be read.
 pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, piece: Piece) -> Got<SharedBuf> {
     let started = cluster.clock.now();
     let mut pause = PAUSE_MIN;
@@ -300,8 +301,8 @@ fn report_bad_block(cluster: &Cluster, address: &str, header: ChunkHeader, block
     });
 }
 
-/// Whole blocks that cover the piece: those of them that do not match their CRC, by index in the chunk; what is wrong with
-/// the shape of the answer.
+/// Whole blocks that cover the piece: those of them that do not match their CRC, by index in the chunk; what is wrong
+/// with the shape of the answer.
 fn check_blocks(piece: Piece, answer: &ReadResponse, payload: &[u8]) -> std::result::Result<Vec<u64>, String> {
     let first = piece.offset - piece.offset % BLOCK_SIZE as u64;
     let blocks = payload.len() / BLOCK_SIZE;

@@ -1,10 +1,10 @@
 //! The epochs under which bytes were read that are to be written elsewhere for good.
 //!
-//! A member that does not know yet that it was removed answers with the blocks of before what was overwritten in place since. Its
-//! reader sees them once; whoever writes them anew would cover the newer ones for ever. So what is moved is asked for under the
-//! epochs of the reader's map, and used only if the groups are in these epochs still when all is read: then whoever answered
-//! was a member, and had everything that was acknowledged. What is overwritten after that is found by the lease and the version.
-//! Not here: conversions, which read for so long that epochs change meanwhile.
+//! A member that does not know yet that it was removed answers with the blocks of before what was overwritten in place
+//! since. Its reader sees them once; whoever writes them anew would cover the newer ones for ever. So what is moved is
+//! asked for under the epochs of the reader's map, and used only if the groups are in these epochs still when all is
+//! read: then whoever answered was a member, and had everything that was acknowledged. What is overwritten after that
+//! is found by the lease and the version. Not here: conversions, which read for so long that epochs change meanwhile.
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::overwrite::Epochs;

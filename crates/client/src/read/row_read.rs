@@ -1,8 +1,9 @@
 //! Decides which shards a striped read asks, and when it has enough. Pure: time and answers come in, requests go out.
 //!
-//! All shards are asked for the same range: the whole blocks around what the columns hold of the bytes wanted. First the
-//! columns that hold them; as soon as one of those failed, is late or is known to be slow, others as well, data before
-//! parity, until k are there or on their way. Invariant: a block is decoded only from k shards that all cover the range.
+//! All shards are asked for the same range: the whole blocks around what the columns hold of the bytes wanted. First
+//! the columns that hold them; as soon as one of those failed, is late or is known to be slow, others as well, data
+//! before parity, until k are there or on their way. Invariant: a block is decoded only from k shards that all cover
+//! the range.
 use cairn_env::buf::SharedBuf;
 use cairn_erasure::ShardSet;
 use cairn_types::{BLOCK_SIZE, Stripe, Time};

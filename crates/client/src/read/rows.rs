@@ -67,8 +67,8 @@ struct Failure {
     away: Vec<String>,
 }
 
-/// Reads it; tries until the cluster's patience ends, all members say that the chunk was deleted, or it is certain that it is
-/// lost.
+/// Reads it; tries until the cluster's patience ends, all members say that the chunk was deleted, or it is certain that
+/// it is lost.
 pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<SharedBuf>> {
     let started = cluster.clock.now();
     let (mut pause, mut gather_pause) = (PAUSE_MIN, GATHER_PAUSE_MIN);

@@ -1,7 +1,7 @@
 //! Intact blocks of a piece that no member has as a whole, put together from what the members have.
 //!
-//! Invariant: a block is taken only from an answer in which it matched its CRC; bytes come out only where every block of
-//! them was taken.
+//! Invariant: a block is taken only from an answer in which it matched its CRC; bytes come out only where every block
+//! of them was taken.
 use super::latency::Latency;
 use super::piece::{Piece, read_member};
 use crate::cluster::Cluster;
@@ -89,8 +89,8 @@ impl Salvage {
     }
 }
 
-/// Asks members with damage for what is missing in ever smaller ranges: a device that cannot read one sector refuses the
-/// whole range that it is in.
+/// Asks members with damage for what is missing in ever smaller ranges: a device that cannot read one sector refuses
+/// the whole range that it is in.
 pub(super) async fn salvage_by_halves(
     cluster: &Arc<Cluster>,
     latency: &Latency,

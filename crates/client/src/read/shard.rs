@@ -1,5 +1,5 @@
-//! Asking one member for a range of its shard. Invariant: bytes are handed on only after every block of them matched its
-//! CRC; a bad block is reported to the member that served it.
+//! Asking one member for a range of its shard. Invariant: bytes are handed on only after every block of them matched
+//! its CRC; a bad block is reported to the member that served it.
 use super::row_read::ShardBytes;
 use crate::cluster::Cluster;
 use crate::net::NetError;

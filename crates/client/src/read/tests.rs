@@ -106,8 +106,8 @@ async fn assert_lost_first(volume: &Volume, from: usize, lost: u64) {
     }
 }
 
-/// Blocks as they were before somebody overwrote them would be read from a member that was removed and does not know it; or,
-/// while no manager runs, nothing at all could be read.
+/// Blocks as they were before somebody overwrote them would be read from a member that was removed and does not know
+/// it; or, while no manager runs, nothing at all could be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_are_not_sure_are_asked_last() {
     let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]);
@@ -153,7 +153,8 @@ async fn patient(cluster: &FakeCluster, patience: Duration) -> Volume {
     client.volume("default").await.expect("the volume")
 }
 
-/// A tree with many lost files would be copied for hours, half a minute for each answer that every member has given at once.
+/// A tree with many lost files would be copied for hours, half a minute for each answer that every member has given at
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_what_is_certainly_lost() {
     for (layout, members) in [("r3", 3), ("rs-3-2/16k", 5), ("r2x4/16k", 5)] {

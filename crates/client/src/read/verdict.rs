@@ -1,9 +1,10 @@
 //! [`Verdict`]: whether bytes are lost for certain, so that nobody waits for what cannot come.
 //!
-//! Lost for certain is what members have answered for and cannot have any more: blocks that do not match their checksums on so many of
-//! them that the others, were they all here, would not be enough. Members that are away, that lack a block, or that gave no
-//! answer may still help: for them a read waits as long as its patience. Two looks have to agree, [`CERTAIN_AFTER`] apart: a
-//! block may be in the middle of being healed or overwritten, or bad only on its way here.
+//! Lost for certain is what members have answered for and cannot have any more: blocks that do not match their
+//! checksums on so many of them that the others, were they all here, would not be enough. Members that are away, that
+//! lack a block, or that gave no answer may still help: for them a read waits as long as its patience. Two looks have
+//! to agree, [`CERTAIN_AFTER`] apart: a block may be in the middle of being healed or overwritten, or bad only on its
+//! way here.
 use cairn_types::Time;
 use std::time::Duration;
 

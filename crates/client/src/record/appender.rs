@@ -1,4 +1,5 @@
-//! [`RecordAppender`]: a writer of records. Its task (`task`) sends them in order, many in a request, and keeps them until they are durable.
+//! [`RecordAppender`]: a writer of records. Its task (`task`) sends them in order, many in a request, and keeps them
+//! until they are durable.
 //!
 //! Bounds: [`RecordOptions::window`] bytes of records wait, are sent or are not durable, and one record however long.
 use super::RECORD_MAX;
@@ -17,8 +18,8 @@ const WINDOW_MIN: usize = 2 << 20;
 /// When a record counts as appended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RecordLevel {
-    /// All members have it in memory. It survives the death of servers, not of all machines at once; while the writer lives it is sent
-    /// again if it was lost.
+    /// All members have it in memory. It survives the death of servers, not of all machines at once; while the writer
+    /// lives it is sent again if it was lost.
     Memory,
     /// All members have it on stable storage. It is in the file in about a second.
     #[default]
@@ -32,9 +33,10 @@ pub struct RecordOptions {
     pub level: RecordLevel,
     /// Memory of records that wait, are on their way or are not durable.
     pub window: usize,
-    /// Under which number, and from which sequence on; a new number and 1 without it. A program that is started again gives the number it had, and
-    /// the sequence of the first record of which it does not know that it was appended: what is there twice then has the same ones, and readers can
-    /// leave repeats out. Nobody else may use the number at the same time.
+    /// Under which number, and from which sequence on; a new number and 1 without it. A program that is started again
+    /// gives the number it had, and the sequence of the first record of which it does not know that it was appended:
+    /// what is there twice then has the same ones, and readers can leave repeats out. Nobody else may use the number at
+    /// the same time.
     pub writer: Option<(u64, u64)>,
 }
 
@@ -72,8 +74,8 @@ impl RecordTicket {
     }
 }
 
-/// Appends records to a file to which others append at the same time. Dropping it cancels what is not appended yet: of records without
-/// an outcome it is not known whether they are in the file.
+/// Appends records to a file to which others append at the same time. Dropping it cancels what is not appended yet: of
+/// records without an outcome it is not known whether they are in the file.
 pub struct RecordAppender {
     queue: mpsc::Sender<Command>,
     window: Arc<Semaphore>,
@@ -97,7 +99,8 @@ impl Volume {
         let what = String::from_utf8_lossy(path).into_owned();
         let layout =
             Layout::from_bits(found.layout).ok_or_else(|| ClientError::protocol(&what, "its layout is unknown"))?;
-        // Whether it can be done at all is said here, and not with the first record; one of many writers is enough to ask.
+        // Whether it can be done at all is said here, and not with the first record; one of many writers is enough to
+        // ask.
         let known = self.cluster().settles.open(self.id(), found.inode, 0);
         let mut known = known.lock().await;
         if known.is_none() {

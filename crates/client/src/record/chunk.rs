@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Deadline of one request: more than members give each other for a sync.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After this without an answer the members are looked at, and it is looked whether the group has gone on without the primary.
+/// After this without an answer the members are looked at, and it is looked whether the group has gone on without the
+/// primary.
 const SILENCE: Duration = Duration::from_millis(400);
 /// It does without, too.
 const TELL_DEADLINE: Duration = Duration::from_secs(3);

@@ -1,8 +1,9 @@
 //! Which of a file's open appends a writer goes to: many writers are spread over several, in different groups of disks.
 //!
-//! The primary of each counts its writers and says over how many lanes all should be spread. A writer's lane follows from its number, so when there are twice as
-//! many lanes every second writer goes from each to a new one. Nobody has to agree: a lane is right for any writer, at any time.
-//! Invariant: a writer leaves a lane when all that it sent there is in the file.
+//! The primary of each counts its writers and says over how many lanes all should be spread. A writer's lane follows
+//! from its number, so when there are twice as many lanes every second writer goes from each to a new one. Nobody has
+//! to agree: a lane is right for any writer, at any time. Invariant: a writer leaves a lane when all that it sent there
+//! is in the file.
 use cairn_wire::data::RecordAppendResponse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The writers of this client, and how many there are of the same number. What others sent is nothing that one of these looks for.
+/// The writers of this client, and how many there are of the same number. What others sent is nothing that one of these
+/// looks for.
 #[derive(Default)]
 pub(super) struct Writers(Mutex<BTreeMap<u64, u32>>);
 
@@ -135,8 +136,8 @@ impl Left {
     }
 }
 
-/// Reads a sealed chunk in `from..to`; records begin at `from`, or a block of padding. Returns where the last whole record ends, and which there are of this
-/// client's writers.
+/// Reads a sealed chunk in `from..to`; records begin at `from`, or a block of padding. Returns where the last whole
+/// record ends, and which there are of this client's writers.
 pub(super) async fn walk(volume: &Volume, chunk: AppendChunk, from: u64, to: u64) -> Result<(u64, Runs)> {
     let (cluster, latency) = (volume.cluster(), volume.read_latency());
     let (mut buffer, mut at, mut read_to, mut end): (Vec<u8>, u64, u64, u64) = (Vec::new(), from, from, from);

@@ -1,9 +1,10 @@
-//! Publishing what writers of this client left durably: one operation of the metadata at a time for a file, with what came meanwhile of all its lanes.
+//! Publishing what writers of this client left durably: one operation of the metadata at a time for a file, with what
+//! came meanwhile of all its lanes.
 //!
-//! The primary of each lane asks a writer once a second, or for 8 MiB. Whoever is asked publishes the other lanes of this client as well, so their
-//! seconds begin together, and the file has one operation a second however many lanes there are.
-//! Invariant: what is published was answered as durable up to there by the chunk's primary.
-//! Bounds: [`FILES_MAX`] files, and the lanes of each.
+//! The primary of each lane asks a writer once a second, or for 8 MiB. Whoever is asked publishes the other lanes of
+//! this client as well, so their seconds begin together, and the file has one operation a second however many lanes
+//! there are. Invariant: what is published was answered as durable up to there by the chunk's primary. Bounds:
+//! [`FILES_MAX`] files, and the lanes of each.
 use super::chunk::{AppendChunk, NotTaken, tell};
 use super::settle::{Failure, check};
 use crate::error::Result;
@@ -59,7 +60,8 @@ pub(super) struct Publisher {
 
 #[derive(Default)]
 struct Lanes {
-    /// The last append of each lane to which one of them wrote, its end, and how much of it the file has, as answers had it.
+    /// The last append of each lane to which one of them wrote, its end, and how much of it the file has, as answers
+    /// had it.
     last: BTreeMap<u32, (AppendChunk, u64, u64)>,
     /// Numbers of those whose primaries are asked to make them publishable.
     asked: BTreeSet<u64>,
@@ -172,7 +174,8 @@ pub(super) async fn publish_to(volume: &Volume, inode: u64, path: &[u8], chunk: 
     Ok(published.max(to))
 }
 
-/// A primary's answer to who wants what is there to be publishable: publishes it if that is what is left to this client.
+/// A primary's answer to who wants what is there to be publishable: publishes it if that is what is left to this
+/// client.
 pub(super) async fn publish_answered(
     volume: &Volume,
     (inode, path): (u64, &[u8]),
@@ -191,7 +194,8 @@ fn lacks(answer: &RecordAppendResponse) -> bool {
     answer.next.is_none() && !answer.roll && answer.published < answer.end
 }
 
-/// The primary of `first` asked for it: publishes it, and the others with it as far as their primaries answer about as soon. Gives the first one's answer.
+/// The primary of `first` asked for it: publishes it, and the others with it as far as their primaries answer about as
+/// soon. Gives the first one's answer.
 pub(super) async fn publish_all(
     volume: Volume,
     (inode, path): (u64, Arc<[u8]>),

@@ -1,9 +1,9 @@
 //! [`RecordReader`]: records of a file from any place on, in order, also while the file grows.
 //!
-//! It begins at the first frame that begins at or behind the place where it was told to begin, so that parts of a file can be read by
-//! several: each record belongs to the part in which its frame begins. What is no record is passed over and counted; so is a frame of which
-//! the end is not there, once a whole record stands behind its beginning. Memory: one record, what is read ahead, and for the removal of
-//! repeats [`Repeats`].
+//! It begins at the first frame that begins at or behind the place where it was told to begin, so that parts of a file
+//! can be read by several: each record belongs to the part in which its frame begins. What is no record is passed over
+//! and counted; so is a frame of which the end is not there, once a whole record stands behind its beginning. Memory:
+//! one record, what is read ahead, and for the removal of repeats [`Repeats`].
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
@@ -29,7 +29,8 @@ pub struct Record {
 /// What was passed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Bytes in front of the first frame of a reader that began inside of the file: the end of a record of the part before it.
+    /// Bytes in front of the first frame of a reader that began inside of the file: the end of a record of the part
+    /// before it.
     pub before: u64,
     /// Zeros between frames.
     pub padding: u64,
@@ -135,7 +136,8 @@ impl RecordReader {
         }
     }
 
-    /// The file became shorter than what was read of it since this was asked last; it is read from its beginning (one of a part: of that).
+    /// The file became shorter than what was read of it since this was asked last; it is read from its beginning (one
+    /// of a part: of that).
     pub fn take_cut(&mut self) -> bool {
         std::mem::take(&mut self.was_cut)
     }
@@ -220,8 +222,9 @@ fn whole_record_behind(bytes: &[u8]) -> Option<usize> {
 /// Ranges of sequences that are remembered, over all writers.
 const RANGES_MAX: usize = 256 << 10;
 
-/// Which records were given out: ranges of sequences of each writer. A writer whose records stand in order takes one of them. With more than
-/// [`RANGES_MAX`] the lowest sequences of a writer are forgotten, and a repeat of those may be given out.
+/// Which records were given out: ranges of sequences of each writer. A writer whose records stand in order takes one of
+/// them. With more than [`RANGES_MAX`] the lowest sequences of a writer are forgotten, and a repeat of those may be
+/// given out.
 #[derive(Default)]
 struct Repeats {
     /// By writer and first sequence: the last one.

@@ -1,9 +1,10 @@
-//! Ending an open append: seal its chunk everywhere, find its last whole record, close the append; and looking for records in what it left.
+//! Ending an open append: seal its chunk everywhere, find its last whole record, close the append; and looking for
+//! records in what it left.
 //!
-//! Any number of clients may do this at the same time: what was logged first counts, and all learn it. The writers of one client do it once for all, and
-//! read what the append left once (`left`).
-//! Invariant: what is published was sealed and is durable on all serving members under one epoch; it ends with a whole record, and has
-//! everything that was acknowledged as durable.
+//! Any number of clients may do this at the same time: what was logged first counts, and all learn it. The writers of
+//! one client do it once for all, and read what the append left once (`left`). Invariant: what is published was sealed
+//! and is durable on all serving members under one epoch; it ends with a whole record, and has everything that was
+//! acknowledged as durable.
 use super::chunk::AppendChunk;
 use super::left::{Left, Runs, Writers, walk};
 use super::looks::Looks;
@@ -94,8 +95,8 @@ struct Outcome {
     failed: Failure,
 }
 
-/// Why one of several failed for whom the others wait: who waited for the whole patience does not wait as long once more. What was refused to one may be
-/// allowed to the next.
+/// Why one of several failed for whom the others wait: who waited for the whole patience does not wait as long once
+/// more. What was refused to one may be allowed to the next.
 #[derive(Default)]
 pub(super) struct Failure(Option<(Time, ClientError)>);
 
@@ -106,7 +107,8 @@ impl Failure {
         }
     }
 
-    /// For who waited since then, if that was half of the patience at least when it failed: who came later tries once more.
+    /// For who waited since then, if that was half of the patience at least when it failed: who came later tries once
+    /// more.
     pub fn since(&self, asked: Time, patience: Duration) -> Result<()> {
         let waited = |at: Time| at >= asked && at.since(asked) >= patience / 2;
         self.0.as_ref().filter(|(at, _)| waited(*at)).map_or(Ok(()), |(_, error)| Err(error.clone()))
@@ -203,8 +205,8 @@ async fn close(
     }
 }
 
-/// Seals the chunk on all serving members under one epoch. Returns what all of them have. The primary first: after that nothing more is
-/// acknowledged, so all that was is on the others when these are asked.
+/// Seals the chunk on all serving members under one epoch. Returns what all of them have. The primary first: after that
+/// nothing more is acknowledged, so all that was is on the others when these are asked.
 async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result<u64, String> {
     let view = cluster.view();
     let pg = view.pgs.get(&chunk.id.pg.0).ok_or_else(|| format!("the map does not know {}", chunk.id.pg))?;

@@ -1,8 +1,8 @@
-//! The task of a writer of records: sends them in order, publishes when it is its turn, goes on in the next chunk, and after a failure finds out
-//! what of its records is there.
+//! The task of a writer of records: sends them in order, publishes when it is its turn, goes on in the next chunk, and
+//! after a failure finds out what of its records is there.
 //!
-//! Bounds: [`IN_FLIGHT_MAX`] requests are unanswered, [`QUEUE_MAX`] records wait. Records of one writer stand in the file in the order in which they were
-//! given, unless some had to be sent again.
+//! Bounds: [`IN_FLIGHT_MAX`] requests are unanswered, [`QUEUE_MAX`] records wait. Records of one writer stand in the
+//! file in the order in which they were given, unless some had to be sent again.
 use super::appender::{RecordLevel, RecordOptions, ended, window_kib};
 use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, PUBLISHABLE, send_long, tell};
 use super::kept::{Kept, Unsynced};
@@ -34,7 +34,8 @@ pub(super) const QUEUE_MAX: usize = 4096;
 const REQUEST_MAX: usize = (1 << 20) - 8192;
 /// Frames of so many bytes are not joined to be sent.
 const APART_BYTES: usize = 2048;
-/// What is in the members' memory is made durable, and what is not in the file published, after so long without another record.
+/// What is in the members' memory is made durable, and what is not in the file published, after so long without another
+/// record.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// Before a request that was refused for the moment is repeated.
 const LATER: Duration = Duration::from_millis(50);
@@ -254,7 +255,8 @@ impl Task {
         Ok(())
     }
 
-    /// One that was not used for long may be closed by now: its primary would have us wait for somebody who tells where the file goes on.
+    /// One that was not used for long may be closed by now: its primary would have us wait for somebody who tells where
+    /// the file goes on.
     async fn look_after_a_pause(&mut self) -> Result<()> {
         let now = self.cluster.clock.now();
         let Some(chunk) = self.chunk.filter(|_| self.running.is_empty() && self.over.is_none()) else { return Ok(()) };
@@ -317,7 +319,8 @@ impl Task {
         Asks { level, lanes: self.lanes.count(), writer: self.writer }
     }
 
-    /// Makes what is in the chunk durable, and asks whether the file has it. The primary has somebody publish it if nobody did since it came.
+    /// Makes what is in the chunk durable, and asks whether the file has it. The primary has somebody publish it if
+    /// nobody did since it came.
     fn look(&mut self) {
         let Some(chunk) = self.chunk else { return };
         self.syncing = true;
@@ -467,7 +470,8 @@ impl Task {
         self.settle().await
     }
 
-    /// The present append is closed, by whomever. What of this writer is in it is done, the rest is sent to the next one.
+    /// The present append is closed, by whomever. What of this writer is in it is done, the rest is sent to the next
+    /// one.
     async fn settle(&mut self) -> Result<()> {
         let why = self.over.take().unwrap_or_default();
         let Some(chunk) = self.chunk.take() else { return Ok(()) };

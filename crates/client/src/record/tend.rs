@@ -1,7 +1,8 @@
-//! Looking after an append that nobody publishes any more: all its writers may be dead. What they left durably becomes visible, and the append is closed,
-//! as a writer would do it who came next.
+//! Looking after an append that nobody publishes any more: all its writers may be dead. What they left durably becomes
+//! visible, and the append is closed, as a writer would do it who came next.
 //!
-//! Invariant: that of `settle`; whoever of its writers lives after all goes on in the next append. Not here: which appends (meta).
+//! Invariant: that of `settle`; whoever of its writers lives after all goes on in the next append. Not here: which
+//! appends (meta).
 use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, tell};
 use super::settle::settle;
 use crate::error::{ClientError, Result};
@@ -20,7 +21,8 @@ pub struct TendedAppend {
 }
 
 impl Volume {
-    /// Closes a file's append if it has more than the file, or its primary does not know what it has; and in any case if it is `idle`.
+    /// Closes a file's append if it has more than the file, or its primary does not know what it has; and in any case
+    /// if it is `idle`.
     pub async fn tend_append(&self, inode: u64, number: u64, idle: bool) -> Result<TendedAppend> {
         let shown_as = format!("#{inode}");
         let append = self.get_append(inode, shown_as.as_bytes(), number).await?.append.unwrap_or_default();

@@ -91,8 +91,8 @@ async fn records_are_there_once_whatever_fails() {
     }
 }
 
-/// A record would be taken for appended because it is in the chunk, although the file ends before it: somebody else closed the append, who found
-/// less.
+/// A record would be taken for appended because it is in the chunk, although the file ends before it: somebody else
+/// closed the append, who found less.
 #[tokio::test(start_paused = true)]
 async fn what_is_beyond_the_end_that_was_logged_is_sent_again() {
     let (cluster, _client, volume) = start().await;
@@ -154,7 +154,8 @@ async fn lanes_of(volume: &Volume, most: u32) -> (Vec<u32>, usize, usize) {
     (used, open, groups.len())
 }
 
-/// Records would be lost or doubled when their writer goes to another lane, or many writers share one chunk whatever their primary says.
+/// Records would be lost or doubled when their writer goes to another lane, or many writers share one chunk whatever
+/// their primary says.
 #[tokio::test(start_paused = true)]
 async fn writers_are_spread_over_lanes_and_their_records_are_there_once() {
     use RecordFault::{Late, LostAnswer, OnlyPrimary, Refused, Torn};
@@ -202,7 +203,8 @@ async fn a_writer_leaves_nothing_behind_in_a_lane() {
     }
 }
 
-/// What all writers of an append left would stay invisible, one that is used be closed, or one that nobody needs stay open.
+/// What all writers of an append left would stay invisible, one that is used be closed, or one that nobody needs stay
+/// open.
 #[tokio::test(start_paused = true)]
 async fn appends_without_writers_are_published_and_closed() {
     let (cluster, _client, volume) = start().await;
@@ -311,7 +313,8 @@ async fn records_have_one_byte_to_sixteen_mebibytes() {
     assert_eq!(reader.next().await.expect("read"), None);
 }
 
-/// A record would be read by two who share a file, or by none; or what the first one reads would be called damage by the second.
+/// A record would be read by two who share a file, or by none; or what the first one reads would be called damage by
+/// the second.
 #[tokio::test(start_paused = true)]
 async fn parts_of_a_file_share_its_records() {
     let (_cluster, _client, volume) = start().await;
@@ -361,8 +364,8 @@ async fn repeats_of_a_writer_that_began_anew_are_not_given_out() {
     assert_eq!(read_all(&volume).await[&b"3"[..]], 2);
 }
 
-/// Whole records would never be read again behind one whose end was cut off; or those that are written after a cut would be passed over by
-/// whoever had read further.
+/// Whole records would never be read again behind one whose end was cut off; or those that are written after a cut
+/// would be passed over by whoever had read further.
 #[tokio::test(start_paused = true)]
 async fn what_was_cut_off_hides_nothing() {
     let (_cluster, _client, volume) = start().await;
@@ -421,7 +424,8 @@ async fn many(volume: &Volume, level: RecordLevel, count: usize) -> Vec<RecordAp
     writers
 }
 
-/// Each of many writers would report, seal, look and read by itself when a server dies, and all of them wait for half a minute.
+/// Each of many writers would report, seal, look and read by itself when a server dies, and all of them wait for half a
+/// minute.
 #[tokio::test(start_paused = true)]
 async fn many_writers_find_out_once_what_a_closed_append_left() {
     for (fault, level) in [

@@ -1,9 +1,10 @@
 //! Reading back what was written anew, from the disks of all members, before anything that it replaces is freed.
 //!
-//! Invariants: of rows every shard is read, each block matches the checksum that its member keeps, the checksums that each parity
-//! shard keeps of the data are those of the data, and parity computed from the data is the parity that was read. Of copies each one
-//! is read and they are equal. What a member has not got, or does not answer, fails the check: nothing is replaced by what is
-//! not complete. Bounds: [`SHARD_BYTES`] of each shard at a time. Not here: what happens then (`moving`).
+//! Invariants: of rows every shard is read, each block matches the checksum that its member keeps, the checksums that
+//! each parity shard keeps of the data are those of the data, and parity computed from the data is the parity that was
+//! read. Of copies each one is read and they are equal. What a member has not got, or does not answer, fails the check:
+//! nothing is replaced by what is not complete. Bounds: [`SHARD_BYTES`] of each shard at a time. Not here: what happens
+//! then (`moving`).
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::read::row_read::ShardBytes;

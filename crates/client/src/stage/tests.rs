@@ -1,4 +1,5 @@
-//! Tests of encoding against a cluster in memory: what becomes of files, writers in the middle of it, and members that fail.
+//! Tests of encoding against a cluster in memory: what becomes of files, writers in the middle of it, and members that
+//! fail.
 use super::*;
 use crate::connect::Client;
 use crate::convert::Conversion;
@@ -126,7 +127,8 @@ async fn what_would_take_no_less_stays_copies() {
     cluster.check_namespace();
 }
 
-/// What is written to an encoded file would be lost, kept as copies for ever, or the file be written anew as a whole for it.
+/// What is written to an encoded file would be lost, kept as copies for ever, or the file be written anew as a whole
+/// for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_to_an_encoded_file_are_encoded_too() {
     let (cluster, _client, volume) = start().await;

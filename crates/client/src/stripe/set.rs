@@ -2,12 +2,12 @@
 //! read at once.
 //!
 //! Units go in rounds; each column gets its units of a round in one append. Every so many bytes ([`sync_every`]) the
-//! appends of a round also ask for a sync, and the last ones do. Memory: [`memory_bytes`], of which a quarter is gathered and the
-//! rest sent and not yet durable.
+//! appends of a round also ask for a sync, and the last ones do. Memory: [`memory_bytes`], of which a quarter is
+//! gathered and the rest sent and not yet durable.
 //!
-//! Invariants: a round is kept until every member of every column has it durably under the epoch and incarnations of the
-//! column's first answer; a set ends with the last such round before a failure, what follows goes to another set, and
-//! its places in the failed one are given back.
+//! Invariants: a round is kept until every member of every column has it durably under the epoch and incarnations of
+//! the column's first answer; a set ends with the last such round before a failure, what follows goes to another set,
+//! and its places in the failed one are given back.
 mod column;
 
 use super::group::Gather;

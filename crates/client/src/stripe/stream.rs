@@ -1,10 +1,10 @@
 //! A striped stream: one task that encodes row groups, sends each shard to its member, keeps the groups until they are
 //! durable on all, and goes on in another chunk when a member fails or stalls.
 //!
-//! Bounds: [`WINDOW_BYTES`] of groups wait, are encoded, sent or not yet durable; [`ENCODING_MAX`] are encoded at a time;
-//! [`IN_FLIGHT_MAX`] groups a chunk are unanswered. Several files of a session share a stream; rows of one file follow
-//! each other. Not here: what a file is (`file_writer`), the choice of placement groups (`open`), what follows from a
-//! failure (`failure`).
+//! Bounds: [`WINDOW_BYTES`] of groups wait, are encoded, sent or not yet durable; [`ENCODING_MAX`] are encoded at a
+//! time; [`IN_FLIGHT_MAX`] groups a chunk are unanswered. Several files of a session share a stream; rows of one file
+//! follow each other. Not here: what a file is (`file_writer`), the choice of placement groups (`open`), what follows
+//! from a failure (`failure`).
 mod failure;
 
 use super::chunk::StripedChunk;

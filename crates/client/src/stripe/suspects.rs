@@ -1,5 +1,6 @@
 //! Disks whose failure is being looked into by the manager, and those that it found failed in one group: new chunks are
-//! opened without them, in groups too whose epochs are still to be raised. All streams of a client share what they know.
+//! opened without them, in groups too whose epochs are still to be raised. All streams of a client share what they
+//! know.
 //!
 //! Invariant: a member is reported for silence only after it did not answer this client either, or said that its disk
 //! stands still; one that is merely slow, with all others or alone, is left to the deadlines of the calls.
@@ -95,7 +96,8 @@ impl Cluster {
             moved
         }
     }
-    /// Something waits for these members: those that do not answer a ping either, or whose disk stands still, are reported.
+    /// Something waits for these members: those that do not answer a ping either, or whose disk stands still, are
+    /// reported.
     pub(crate) async fn look_at(self: &Arc<Self>, seen: Seen, disks: Vec<u32>) -> Look {
         let mut looks = JoinSet::new();
         for disk in disks {

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// So long after the others have answered, a member is pinged: one that stands still is reported. With the ping, the
 /// manager's probe (0.3 s each) and the opening of a chunk that stays below 2 s.
 pub(crate) const STALL: Duration = Duration::from_millis(400);
-/// So long after the others a member that answers pings is reported as well: the manager decides whether it is too slow.
+/// So long after the others a member that answers pings is reported as well: the manager decides whether it is too
+/// slow.
 pub(crate) const SLOW: Duration = Duration::from_millis(2500);
 
 /// Shards that owe an answer.

@@ -1,4 +1,5 @@
-//! A data server with one disk behind a port of loopback, for the benches of the data path: disk 101 + n is on node 16 + n.
+//! A data server with one disk behind a port of loopback, for the benches of the data path: disk 101 + n is on node 16
+//! + n.
 use std::path::Path;
 use std::sync::Arc;
 

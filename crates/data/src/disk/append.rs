@@ -108,8 +108,8 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Whether an append touches nothing but memory: it goes through the journal, its chunk is there with its tables, its space
-    /// is reserved, and nobody would have to wait. Such a one needs no thread of the disk.
+    /// Whether an append touches nothing but memory: it goes through the journal, its chunk is there with its tables,
+    /// its space is reserved, and nobody would have to wait. Such a one needs no thread of the disk.
     pub(super) fn runs_at_once(&self, state: &ChunkMem, job: &AppendJob) -> bool {
         let reserved = job.end().next_multiple_of(BLOCK_SIZE as u64) <= state.allocated;
         let in_memory = state.created && state.file_made && state.table.is_some() && state.broken.is_none();
@@ -141,8 +141,8 @@ impl DiskStore {
             return Err(broken);
         }
         let files = self.ready_file(chunk)?;
-        // A sealed chunk that is brought up to others may have its table only at home. It stays from here on, for what is
-        // accepted is not written yet.
+        // A sealed chunk that is brought up to others may have its table only at home. It stays from here on, for what
+        // is accepted is not written yet.
         self.load_tables(chunk)?;
         self.ensure_space(chunk, &files, job.end())?;
         let blocks = job.data.len() / BLOCK_SIZE;
@@ -283,7 +283,8 @@ impl DiskStore {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         if state.follow.last.is_some() {
-            // The state at home is written with it again: its number has to be in the journal as well, in the same batch.
+            // The state at home is written with it again: its number has to be in the journal as well, in the same
+            // batch.
             let (length, number) = (state.written, state.follow.last);
             let vectors = Vec::new();
             let numbered = OverwriteRecord { chunk: chunk.id, number, length, durable, sealed, vectors };

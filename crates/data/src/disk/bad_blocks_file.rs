@@ -1,5 +1,5 @@
-//! The file `bad-blocks` of a disk: blocks that are bad and could not be healed yet. A reminder: one that cannot be read is
-//! as good as none, readers and the scrub find its blocks again.
+//! The file `bad-blocks` of a disk: blocks that are bad and could not be healed yet. A reminder: one that cannot be
+//! read is as good as none, readers and the scrub find its blocks again.
 
 use cairn_env::{AlignedBuf, DiskError, OpenOptions};
 use cairn_format::bad_blocks::{BAD_BLOCKS_LEN_MAX, BadBlocks};

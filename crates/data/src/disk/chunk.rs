@@ -237,8 +237,8 @@ impl ChunkMem {
         }
     }
 
-    /// The CRCs of the data blocks of the rows of `blocks`, block by block; none but in parity shards, `None` if a block
-    /// has none.
+    /// The CRCs of the data blocks of the rows of `blocks`, block by block; none but in parity shards, `None` if a
+    /// block has none.
     pub(crate) fn row_crcs(&self, blocks: std::ops::Range<u32>) -> Option<Vec<u32>> {
         let mut crcs = Vec::with_capacity(blocks.len() * self.rows.len());
         for block in blocks {

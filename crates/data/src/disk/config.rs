@@ -1,4 +1,5 @@
-//! [`DiskConfig`]: sizes and bounds of one disk's store, each with its default. Every queue of the store is bounded here.
+//! [`DiskConfig`]: sizes and bounds of one disk's store, each with its default. Every queue of the store is bounded
+//! here.
 
 use std::time::Duration;
 
@@ -42,8 +43,8 @@ pub struct DiskConfig {
     pub tables_max: usize,
     /// What is in the journal is written home at the latest after this time.
     pub flush_age: Duration,
-    /// A disk that completes nothing for so long, with operations under way, stands still: it is left out until it goes on.
-    /// Longer than a flush of a disk's own cache should take.
+    /// A disk that completes nothing for so long, with operations under way, stands still: it is left out until it goes
+    /// on. Longer than a flush of a disk's own cache should take.
     pub stall_after: Duration,
 }
 

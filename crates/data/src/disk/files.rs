@@ -1,10 +1,11 @@
 //! [`FileCache`]: open handles of chunk files, the least recently used closed first.
 //!
-//! Each chunk has a buffered handle (reads, what comes from the journal, tables) and one for direct writes; both see the
-//! errors of the device by themselves.
+//! Each chunk has a buffered handle (reads, what comes from the journal, tables) and one for direct writes; both see
+//! the errors of the device by themselves.
 //!
-//! Invariants: at most `max` chunks have handles here; a handle in use stays open. Handles of a file that was removed are not
-//! kept, also if it was opened while it went: a later chunk of the same name would be written into it, and be gone when it is closed.
+//! Invariants: at most `max` chunks have handles here; a handle in use stays open. Handles of a file that was removed
+//! are not kept, also if it was opened while it went: a later chunk of the same name would be written into it, and be
+//! gone when it is closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

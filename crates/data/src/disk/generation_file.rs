@@ -1,9 +1,10 @@
-//! The file `generation` of a disk: how often it has risen above what it was, by which the manager knows a disk that is an older copy of
-//! itself.
+//! The file `generation` of a disk: how often it has risen above what it was, by which the manager knows a disk that is
+//! an older copy of itself.
 //!
-//! It rises at each start, before anything else is done, and while something is written, at most every [`RISE_PAUSE`]. Invariants: a
-//! number is told to nobody before it is durable; writing it needs no room; a failed write takes the disk out of service, for a
-//! generation that may or may not have risen says nothing. Not here: what follows from it (the manager's registration of disks).
+//! It rises at each start, before anything else is done, and while something is written, at most every [`RISE_PAUSE`].
+//! Invariants: a number is told to nobody before it is durable; writing it needs no room; a failed write takes the disk
+//! out of service, for a generation that may or may not have risen says nothing. Not here: what follows from it (the
+//! manager's registration of disks).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +73,8 @@ fn make(disk: &dyn Disk) -> Result<Arc<dyn File>, DiskError> {
     disk.open(paths::GENERATION, OpenOptions::READ_WRITE)
 }
 
-/// What the slots say. None of them can be read: the disk begins anew, and the manager, which knows more, has it compared.
+/// What the slots say. None of them can be read: the disk begins anew, and the manager, which knows more, has it
+/// compared.
 fn read(disk: &dyn Disk, file: &dyn File, uuid: DiskUuid) -> Result<Lineage, OpenError> {
     let (mut newest, mut damaged) = (Lineage::default(), None);
     for slot in 0..2 {

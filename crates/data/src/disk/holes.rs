@@ -1,12 +1,12 @@
 //! [`Holes`]: space that goes back to the file system, by a thread that nothing else waits for.
 //!
 //! Punching a hole can take long: a file system that discards at once waits for the device, milliseconds for each hole,
-//! thousands of them after many small files were removed. So the thread that writes home, and makes room in the journal,
-//! only notes what is free; holes that touch are punched as one.
+//! thousands of them after many small files were removed. So the thread that writes home, and makes room in the
+//! journal, only notes what is free; holes that touch are punched as one.
 //!
-//! Invariants: a hole is punched only after the bits that free it are durable, and never in the file of a later chunk of the
-//! same name. What is noted here is not durable: a start compares what a file takes with what it holds, and notes the
-//! holes again ([`DiskStore::note_holes_of`]).
+//! Invariants: a hole is punched only after the bits that free it are durable, and never in the file of a later chunk
+//! of the same name. What is noted here is not durable: a start compares what a file takes with what it holds, and
+//! notes the holes again ([`DiskStore::note_holes_of`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -146,7 +146,8 @@ pub(crate) enum Step {
 
 impl Journal {
     pub(crate) fn new(file: Arc<dyn File>, id: DiskUuid, ring: Ring, batch_max: usize) -> Self {
-        // A record has at most 64 KiB of CRCs, 1 MiB of data and its head; it is added while the batch is below its limit.
+        // A record has at most 64 KiB of CRCs, 1 MiB of data and its head; it is added while the batch is below its
+        // limit.
         let buffer = AlignedBuf::unpooled(batch_max + (2 << 20));
         let home = ring.tail_sequence();
         let (used, size) = (AtomicU32::new(ring.used()), ring.size());
@@ -181,8 +182,8 @@ impl Journal {
         Ok(frees)
     }
 
-    /// Waits, so long at most, until somebody waits for a record or a batch is full: the others lose nothing by being later, and
-    /// each commit costs a flush of the device. `false`: there is nothing to be committed.
+    /// Waits, so long at most, until somebody waits for a record or a batch is full: the others lose nothing by being
+    /// later, and each commit costs a flush of the device. `false`: there is nothing to be committed.
     pub(crate) fn linger(&self, clock: &dyn Clock, longest: Duration) -> bool {
         let begun = clock.now();
         let (mut seen, mut bytes) = (0, 0);

@@ -1,7 +1,7 @@
 //! Opening a disk: the journal is made or read, what it holds is brought home, chunks and groups are listed.
 //!
-//! Invariant: opening can be interrupted anywhere and begun anew with the same outcome; the journal's records are let go
-//! only after everything that came of them was synced.
+//! Invariant: opening can be interrupted anywhere and begun anew with the same outcome; the journal's records are let
+//! go only after everything that came of them was synced.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Overwrites in place: judged in the caller's thread, journaled with their checksums in the order of their numbers, read
-//! through what lies over the file, written home later and merged.
+//! Overwrites in place: judged in the caller's thread, journaled with their checksums in the order of their numbers,
+//! read through what lies over the file, written home later and merged.
 //!
 //! Invariants: a block and its checksum are in one journal record, so after a crash a block is the old or the new one;
-//! the number of an overwrite is in the record that completes it; an overwrite that was ordered in an epoch that is over
-//! changes nothing. Who may overwrite what: [`cairn_chunk_core::overwrite`]. Not here: other members, requests of clients.
+//! the number of an overwrite is in the record that completes it; an overwrite that was ordered in an epoch that is
+//! over changes nothing. Who may overwrite what: [`cairn_chunk_core::overwrite`]. Not here: other members, requests of
+//! clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,8 +97,8 @@ impl OverwriteJob {
 }
 
 impl DiskStore {
-    /// Overwrites whole blocks in place. Accepted in the order of the calls, or refused at once; then `done` is not called.
-    /// Returns the number before it and its own. `done` comes when it is durable.
+    /// Overwrites whole blocks in place. Accepted in the order of the calls, or refused at once; then `done` is not
+    /// called. Returns the number before it and its own. `done` comes when it is durable.
     pub fn overwrite(
         &self,
         op: OverwriteOp,
@@ -288,8 +289,8 @@ impl DiskStore {
         groups
     }
 
-    /// Puts blocks over what is at home and journals them. Called with the chunk's lock held, so that records stand in the
-    /// order of the changes. Gives the item back if the journal takes no more.
+    /// Puts blocks over what is at home and journals them. Called with the chunk's lock held, so that records stand in
+    /// the order of the changes. Gives the item back if the journal takes no more.
     fn journal_overwrite(
         &self,
         chunk: &Arc<Chunk>,
@@ -353,7 +354,8 @@ impl DiskStore {
         self.submit_heal(id, block, good, Some(as_of), done)
     }
 
-    /// The chunk was made equal to a table of the primary as of `number`. `done` gets whether it is in step from now on.
+    /// The chunk was made equal to a table of the primary as of `number`. `done` gets whether it is in step from now
+    /// on.
     pub fn settle_copy(
         &self,
         id: ChunkId,

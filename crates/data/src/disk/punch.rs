@@ -1,5 +1,5 @@
-//! Frees: PUNCHED bits go to the journal; when they are durable the hole is punched ([`super::holes`]); a sealed chunk of which nothing is
-//! left is deleted.
+//! Frees: PUNCHED bits go to the journal; when they are durable the hole is punched ([`super::holes`]); a sealed chunk
+//! of which nothing is left is deleted.
 //!
 //! Invariant: no byte goes before the record that frees it is durable.
 
@@ -48,7 +48,8 @@ impl DiskStore {
         rejected.into_iter().for_each(|item| self.reject(Some(item)));
     }
 
-    /// A chunk whose tables cannot be read is deleted if it takes nothing more and all of it is freed at once: that takes no marks.
+    /// A chunk whose tables cannot be read is deleted if it takes nothing more and all of it is freed at once: that
+    /// takes no marks.
     fn punch_unread(&self, chunk: &Arc<Chunk>, ranges: &[(u64, u64)], error: DataError, done: Done<()>) {
         let mut state = chunk.state.lock();
         let all = 0..blocks_of(state.written);

@@ -54,8 +54,8 @@ impl Moment {
         }
     }
 
-    /// What was read is of this moment: a newer version of a block from the file that was written home meanwhile would be
-    /// torn, or not the one of its checksum. What lay over the file then was not read from it.
+    /// What was read is of this moment: a newer version of a block from the file that was written home meanwhile would
+    /// be torn, or not the one of its checksum. What lay over the file then was not read from it.
     pub(super) fn holds(&self, state: &ChunkMem, blocks: &Range<u32>) -> bool {
         // Tables that were dropped meanwhile are those of a chunk to which nothing happened.
         let Some(table) = state.table.as_ref().filter(|_| self.needs_file(blocks)) else { return true };
@@ -103,8 +103,8 @@ pub(super) struct ReadJob {
 pub enum ReadPurpose {
     /// They stay in the page cache.
     Again,
-    /// Read once for another member that fills, heals or decodes: what is in memory comes from there, the rest comes past the page
-    /// cache, so that what readers use stays in it.
+    /// Read once for another member that fills, heals or decodes: what is in memory comes from there, the rest comes
+    /// past the page cache, so that what readers use stays in it.
     Once,
     /// Past the page cache: whether the disk has it.
     AtRest,
@@ -382,7 +382,8 @@ impl DiskStore {
         self.with_tables(chunk).map(drop)
     }
 
-    /// Before others are told what a chunk holds that was overwritten: holds its table at home against its sum, once after a start.
+    /// Before others are told what a chunk holds that was overwritten: holds its table at home against its sum, once
+    /// after a start.
     pub(crate) fn know_table(&self, chunk: &Arc<Chunk>) -> Result<(), DataError> {
         if self.is_table_known(chunk) { Ok(()) } else { self.load_tables(chunk) }
     }
@@ -419,8 +420,9 @@ impl DiskStore {
             state.punched = Some(Box::new(punched(&files, sums).map_err(failed)?));
         }
         if !crcs_match {
-            // Every block is still judged by itself; only the sum of the table is off. But where blocks were overwritten, a disk that
-            // forgot what it had synced may have some of before, under checksums of before: then others know better.
+            // Every block is still judged by itself; only the sum of the table is off. But where blocks were
+            // overwritten, a disk that forgot what it had synced may have some of before, under checksums of before:
+            // then others know better.
             tracing::warn!(chunk = %chunk.id, "the checksum table is not the one that was written; bad entries are healed as bad blocks");
             add(&self.metrics.crc_errors, 1);
             state.doubtful |= state.follow.last.is_some();
@@ -437,8 +439,8 @@ impl DiskStore {
         Ok(state)
     }
 
-    /// The chunk's tables were used now. Those that were used longest ago are dropped beyond the bound, unless something
-    /// of their chunk is pending; never this chunk's, whatever their size.
+    /// The chunk's tables were used now. Those that were used longest ago are dropped beyond the bound, unless
+    /// something of their chunk is pending; never this chunk's, whatever their size.
     pub(super) fn note_idle(&self, chunk: &Chunk) {
         let over: Vec<ChunkId> = {
             let mut idle = self.idle_tables.lock();

@@ -1,8 +1,8 @@
-//! Short reads of what is in memory already, on the thread that asks: a hop to a thread of the disk and back costs several
-//! times what the read itself does.
+//! Short reads of what is in memory already, on the thread that asks: a hop to a thread of the disk and back costs
+//! several times what the read itself does.
 //!
-//! Invariant: nothing here waits, not for a lock, not for memory, not for the device; whatever is not at hand is left to the
-//! threads of the disk, and so is everything that is wrong.
+//! Invariant: nothing here waits, not for a lock, not for memory, not for the device; whatever is not at hand is left
+//! to the threads of the disk, and so is everything that is wrong.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Reads without a copy: references to pages of the page cache go through a pipe into the socket. And what tells the
 //! system of reads to come, while the disk has to be waited for.
 //!
-//! Invariant: only blocks that are not going to change are read this way, and never fewer than asked; everything else is
-//! left to the reads that copy.
+//! Invariant: only blocks that are not going to change are read this way, and never fewer than asked; everything else
+//! is left to the reads that copy.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -21,8 +21,8 @@ use super::append::first_sectors;
 use super::chunk::{Chunk, ChunkMem, HomeView};
 use super::{OpenError, paths};
 
-/// The number of a chunk whose file is, or may be, of before overwrites that this disk had synced: it was overwritten, and every other
-/// member knows better.
+/// The number of a chunk whose file is, or may be, of before overwrites that this disk had synced: it was overwritten,
+/// and every other member knows better.
 const FORGOTTEN: OverwriteNumber = OverwriteNumber { epoch: Epoch(0), count: 1 };
 
 const SECTOR: usize = 512;
@@ -208,9 +208,10 @@ fn length_in(record: &JournalRecord<'_>) -> u64 {
     }
 }
 
-/// Whether the marks of freed blocks in the file are not those that its state tells of, but for those that were being written there: a
-/// disk that forgot what it had synced leaves noise. Sectors of which the journal has none are as the state has them, or as an
-/// earlier one had: in these no more blocks were freed than it says, and without a state none behind the end.
+/// Whether the marks of freed blocks in the file are not those that its state tells of, but for those that were being
+/// written there: a disk that forgot what it had synced leaves noise. Sectors of which the journal has none are as the
+/// state has them, or as an earlier one had: in these no more blocks were freed than it says, and without a state none
+/// behind the end.
 fn marks_are_damaged(state: Option<&ChunkState>, marks: &[u8], records: &[JournalRecord<'_>]) -> bool {
     if state.is_some_and(|state| crc32c(marks) == state.punched_crc) {
         return false;
@@ -238,10 +239,10 @@ fn forgotten(disk: &dyn Disk, id: ChunkId) -> OverwriteNumber {
     FORGOTTEN
 }
 
-/// Whether the file is of before overwrites that came home, on a disk that forgot what it had synced: its table is not the one that its
-/// state tells of, or the journal goes on with a later overwrite than the next one; or an earlier start found that. A flush that was interrupted, or
-/// members that were made equal, may look the same; then nothing is lost but the time to compare them. Without a state, all but the first
-/// overwrite was at home.
+/// Whether the file is of before overwrites that came home, on a disk that forgot what it had synced: its table is not
+/// the one that its state tells of, or the journal goes on with a later overwrite than the next one; or an earlier
+/// start found that. A flush that was interrupted, or members that were made equal, may look the same; then nothing is
+/// lost but the time to compare them. Without a state, all but the first overwrite was at home.
 fn has_forgotten(state: Option<&ChunkState>, table: &[u32], records: &[JournalRecord<'_>]) -> bool {
     let here = state.map_or(OverwriteNumber::NONE, |state| state.overwrite);
     let numbered = |record: &JournalRecord<'_>| match record {

@@ -181,8 +181,8 @@ impl DiskStore {
         }
     }
 
-    /// Replaces a block through the journal. A block that was freed needs no healing, and one that was overwritten since it
-    /// was found bad is not the one that was to be healed.
+    /// Replaces a block through the journal. A block that was freed needs no healing, and one that was overwritten
+    /// since it was found bad is not the one that was to be healed.
     fn run_heal(
         &self,
         chunk: &Arc<Chunk>,
@@ -216,7 +216,8 @@ impl DiskStore {
         self.reject(rejected);
     }
 
-    /// What stands for a bad block may be no more than a hole, or behind the end of its file: without room for it at home it is not taken.
+    /// What stands for a bad block may be no more than a hole, or behind the end of its file: without room for it at
+    /// home it is not taken.
     fn reserve_block(&self, chunk: &Arc<Chunk>, block: u32) -> Result<(), DataError> {
         let files = self.files.get(chunk.id);
         match files.and_then(|files| files.cached.allocate(chunk.place_of(block), BLOCK_SIZE as u64)) {

@@ -1,7 +1,7 @@
 //! Reading the tables of a chunk file: checksums of blocks, those of rows, PUNCHED bits.
 //!
-//! Invariant: what does not match its sum is read again, past the page cache, before it is believed: a bit may have flipped on
-//! its way, and what is in memory stays there.
+//! Invariant: what does not match its sum is read again, past the page cache, before it is believed: a bit may have
+//! flipped on its way, and what is in memory stays there.
 
 use cairn_env::{AlignedBuf, BUF_ALIGN, DiskError, File};
 use cairn_format::chunk_header::{ChunkHeader, PUNCHED_OFFSET, table_offset};
@@ -92,8 +92,9 @@ pub(super) fn read_punched(file: &dyn File) -> Result<PunchedBits, DiskError> {
     Ok(PunchedBits::from_bytes(&bytes).expect("exactly the bytes of a chunk"))
 }
 
-/// Bytes from anywhere of a file, by whole sectors of it. What lies behind its end reads as zeros, which match no sum: a disk that
-/// forgot a sync may have less of a file than its state says, and its chunk must still be healed, sealed and deleted.
+/// Bytes from anywhere of a file, by whole sectors of it. What lies behind its end reads as zeros, which match no sum:
+/// a disk that forgot a sync may have less of a file than its state says, and its chunk must still be healed, sealed
+/// and deleted.
 fn read_bytes(file: &dyn File, offset: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
     let start = offset - offset % BUF_ALIGN as u64;
     let skip = (offset - start) as usize;

@@ -1,5 +1,5 @@
-//! The threads of a disk: who changes chunks, syncs, writes the journal, writes home, gives space back, reads. Without threads
-//! (`write_threads` 0) the owner drives the same steps by hand, in a fixed order: that is how crash tests run.
+//! The threads of a disk: who changes chunks, syncs, writes the journal, writes home, gives space back, reads. Without
+//! threads (`write_threads` 0) the owner drives the same steps by hand, in a fixed order: that is how crash tests run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use super::{DataError, DiskStore, OpenError};
 /// Longest sleep of a thread without work; it is woken when there is some.
 const NAP: Duration = Duration::from_millis(500);
 
-/// How long the thread that writes home lets more come together before it begins, while there is room: one wake-up instead
-/// of one for every group commit.
+/// How long the thread that writes home lets more come together before it begins, while there is room: one wake-up
+/// instead of one for every group commit.
 const GATHER: Duration = Duration::from_millis(2);
 /// Part of the journal in use up to which it does.
 const GATHER_BELOW: f64 = 0.25;

@@ -1,5 +1,5 @@
-//! Which blocks of a chunk hold bytes: what was written and not freed, and what its file takes. For lists from which metadata
-//! finds out what no file names, and which chunks are mostly dead space; nothing is decided here.
+//! Which blocks of a chunk hold bytes: what was written and not freed, and what its file takes. For lists from which
+//! metadata finds out what no file names, and which chunks are mostly dead space; nothing is decided here.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::tables_at_home::punched;
 use super::{DataError, DiskStore};
 
 impl DiskStore {
-    /// Runs of blocks that were written and not freed, as first block and number. Reads the chunk's PUNCHED bits if they
-    /// are only at home, so it is for the control thread.
+    /// Runs of blocks that were written and not freed, as first block and number. Reads the chunk's PUNCHED bits if
+    /// they are only at home, so it is for the control thread.
     pub fn used_blocks(&self, chunk: &Arc<Chunk>) -> Result<Vec<(u32, u32)>, DataError> {
         let state = chunk.state.lock();
         let blocks = state.blocks();
@@ -32,8 +32,8 @@ impl DiskStore {
         }
     }
 
-    /// What the chunk's file takes of the device, tables and what holes did not give back included. `None`: it cannot be told
-    /// at this moment.
+    /// What the chunk's file takes of the device, tables and what holes did not give back included. `None`: it cannot
+    /// be told at this moment.
     pub fn held_bytes(&self, chunk: &Arc<Chunk>) -> Option<u64> {
         self.files.get(chunk.id).and_then(|files| files.cached.allocated_bytes()).ok()
     }

@@ -1,11 +1,12 @@
-//! Verification of the first block and the tables of a chunk at rest: what lies on the disk, past the page cache, is held against what is in
-//! memory.
+//! Verification of the first block and the tables of a chunk at rest: what lies on the disk, past the page cache, is
+//! held against what is in memory.
 //!
-//! A running server goes by what it has in memory, so rot of header, state and tables on the disk shows only at the next start, when nothing
-//! else is left to tell what is right: the file is set aside, good blocks count as bad. Header and state say by their own sums
-//! whether they are whole; which table is right, the blocks tell. Invariants: only of sealed chunks of which nothing is on its way,
-//! so that nothing goes home here that is not durable in the journal; what is written home comes from memory, by the next flush; a header or
-//! state that is whole is not written again for being another one.
+//! A running server goes by what it has in memory, so rot of header, state and tables on the disk shows only at the
+//! next start, when nothing else is left to tell what is right: the file is set aside, good blocks count as bad. Header
+//! and state say by their own sums whether they are whole; which table is right, the blocks tell. Invariants: only of
+//! sealed chunks of which nothing is on its way, so that nothing goes home here that is not durable in the journal;
+//! what is written home comes from memory, by the next flush; a header or state that is whole is not written again for
+//! being another one.
 
 use std::sync::Arc;
 
@@ -36,8 +37,8 @@ pub enum TablesAtRest {
 }
 
 impl DiskStore {
-    /// Holds the first block and the tables at rest against those in memory, and has them written again where they differ. Reads the device: not on a
-    /// thread that may not block.
+    /// Holds the first block and the tables at rest against those in memory, and has them written again where they
+    /// differ. Reads the device: not on a thread that may not block.
     pub fn verify_tables(&self, chunk: &Arc<Chunk>) -> Result<TablesAtRest, DataError> {
         self.check()?;
         let found = self.load_tables(chunk).and_then(|()| self.look_at_tables(chunk));

@@ -101,7 +101,8 @@ impl Inner {
         }
     }
 
-    /// As primary of members that all are older copies of themselves: goes on above the highest mark that one of them has.
+    /// As primary of members that all are older copies of themselves: goes on above the highest mark that one of them
+    /// has.
     pub(super) async fn raise_to_highest(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         let question = |disk: DiskId| ReserveIndicesRequest {
             disk: disk.get(),

@@ -176,8 +176,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Fills the payload up to whole blocks and holds each against its checksum. `repairs`: blocks that were freed may stand in it, as
-    /// zeros under a checksum that does not match, so that nobody reads them as zeros.
+    /// Fills the payload up to whole blocks and holds each against its checksum. `repairs`: blocks that were freed may
+    /// stand in it, as zeros under a checksum that does not match, so that nobody reads them as zeros.
     fn check_payload(
         &self,
         member: &Member,

@@ -1,9 +1,11 @@
 //! Catching up: a syncing member of a replicated group compares what it has with the lists of the serving members, the
-//! primary's first, and copies what it lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under this epoch, and the manager makes it
-//! serving. New chunks come through the chain. Erasure groups: [`super::catch_up_shards`].
+//! primary's first, and copies what it lacks ([`super::copy`]), until a whole pass finds nothing; then it says so under
+//! this epoch, and the manager makes it serving. New chunks come through the chain. Erasure groups:
+//! [`super::catch_up_shards`].
 //!
-//! Invariant: it reports only after a pass in which every sealed chunk of any serving member was the same here, durably. It can
-//! be interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole keeps no other one out.
+//! Invariant: it reports only after a pass in which every sealed chunk of any serving member was the same here,
+//! durably. It can be interrupted anywhere: the next pass begins with what is there. A chunk that nobody has whole
+//! keeps no other one out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,8 +70,8 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// Takes what a pass waited for. Whether the one before it waited for some of that, too: a chunk that was listed and
-    /// freed before it was read, or a block that is healed at this moment, is no reason to wait at the next pass.
+    /// Takes what a pass waited for. Whether the one before it waited for some of that, too: a chunk that was listed
+    /// and freed before it was read, or a block that is healed at this moment, is no reason to wait at the next pass.
     fn lasts(&mut self, chunks: &BTreeSet<u32>) -> bool {
         // What concerns no chunk of its own counts as one.
         let chunks = if chunks.is_empty() { BTreeSet::from([u32::MAX]) } else { chunks.clone() };
@@ -209,9 +211,9 @@ impl Inner {
         waits.outcome(same)
     }
 
-    /// Brings what other serving members have and the primary lacks: it may have lost a chunk, and a member that is complete
-    /// without it would be the word for a replaced disk to delete the last copy. What metadata freed meanwhile is freed here
-    /// too: its `Free` comes again until this member has answered for it.
+    /// Brings what other serving members have and the primary lacks: it may have lost a chunk, and a member that is
+    /// complete without it would be the word for a replaced disk to delete the last copy. What metadata freed meanwhile
+    /// is freed here too: its `Free` comes again until this member has answered for it.
     async fn pass_lacking(
         self: &Arc<Self>,
         member: &Member,
@@ -328,8 +330,8 @@ fn sum_of(info: &ChunkInfo) -> ChunkSum {
 mod tests {
     use super::*;
 
-    /// Somebody would be told to delete files because chunks were freed while a member caught up; or never hear that one is
-    /// lost, or hear it again with every pass.
+    /// Somebody would be told to delete files because chunks were freed while a member caught up; or never hear that
+    /// one is lost, or hear it again with every pass.
     #[test]
     fn only_what_lasts_is_told_and_once_a_minute() {
         let (mut stuck, at) = (Stuck::default(), |seconds| Time(0) + Duration::from_secs(seconds));

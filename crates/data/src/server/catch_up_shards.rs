@@ -1,8 +1,8 @@
 //! Catching up in an erasure group: a member compares its shards with those that serving members list, rebuilds what it
 //! lacks from k of them, frees what they have freed, and seals. The rules are in [`cairn_chunk_core::shard_catch_up`].
 //!
-//! Invariants: what is appended here was proven; a pass says "same" only when it changed nothing and had nothing to wait for.
-//! It can be interrupted anywhere: the next pass begins with what is there.
+//! Invariants: what is appended here was proven; a pass says "same" only when it changed nothing and had nothing to
+//! wait for. It can be interrupted anywhere: the next pass begins with what is there.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -143,8 +143,8 @@ impl Inner {
             ShardVerdict::Same => {
                 let found = sums.iter().flatten().filter(|sum| sum.length > 0).count();
                 if here.is_none() && found > 0 {
-                    // The usual end of what a writer began and did not sync. A file that has it all the same is named by
-                    // its readers and by fsck.
+                    // The usual end of what a writer began and did not sync. A file that has it all the same is named
+                    // by its readers and by fsck.
                     tracing::info!(disk = %member.disk, chunk = %id, found, "there are too few shards of a chunk to rebuild this one: what was acknowledged has more");
                 }
                 return Ok(true);
@@ -228,10 +228,10 @@ impl Inner {
         Ok(all)
     }
 
-    /// Whether blocks that cannot be rebuilt are lost: every member of the group is there, each was asked, also those that
-    /// catch up, and for a while again and again; and no disk that was a member and is replaced may still have them: such a
-    /// one keeps what it has until all members serve. To wait on would bring nothing back, and cost the rest of the shard its
-    /// redundancy.
+    /// Whether blocks that cannot be rebuilt are lost: every member of the group is there, each was asked, also those
+    /// that catch up, and for a while again and again; and no disk that was a member and is replaced may still have
+    /// them: such a one keeps what it has until all members serve. To wait on would bring nothing back, and cost the
+    /// rest of the shard its redundancy.
     fn may_lose(&self, member: &Member) -> bool {
         let there = |state: MemberState| matches!(state, MemberState::Serving | MemberState::Syncing);
         let (since, no_formers) = {
@@ -242,7 +242,8 @@ impl Inner {
         long && member.pg.members.iter().all(|member| there(member.state))
     }
 
-    /// Some blocks of a shard: rebuilt, or filled up where they are freed. Those that nobody can make any more are named.
+    /// Some blocks of a shard: rebuilt, or filled up where they are freed. Those that nobody can make any more are
+    /// named.
     pub(super) async fn make_piece(
         self: &Arc<Self>,
         job: &Arc<Rebuild>,
@@ -268,8 +269,8 @@ impl Inner {
         Ok((filled, lost))
     }
 
-    /// Rebuilds a range and appends it. Freed blocks in it are filled up, under a checksum that does not match, and freed
-    /// right after by the caller. `Err(None)`: the epoch moved on.
+    /// Rebuilds a range and appends it. Freed blocks in it are filled up, under a checksum that does not match, and
+    /// freed right after by the caller. `Err(None)`: the epoch moved on.
     async fn append_rebuilt(
         self: &Arc<Self>,
         member: &Member,
@@ -316,7 +317,8 @@ impl Inner {
     }
 }
 
-/// Of how many others each byte of a shard is made: of the one that leaves, if there is one, which is mostly the faster way.
+/// Of how many others each byte of a shard is made: of the one that leaves, if there is one, which is mostly the faster
+/// way.
 fn sources_of(member: &Member) -> usize {
     if Leaver::of(member).is_some() { 1 } else { member.pg.scheme.read_minimum() }
 }

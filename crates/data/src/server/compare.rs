@@ -1,9 +1,10 @@
-//! Comparing what members list: now and then, for each group, members exchange digests of their lists of sealed chunks; where they differ
-//! the lists themselves are compared (`vanished.rs`), and what this member lacks is brought back.
+//! Comparing what members list: now and then, for each group, members exchange digests of their lists of sealed chunks;
+//! where they differ the lists themselves are compared (`vanished.rs`), and what this member lacks is brought back.
 //!
-//! One task a node goes through all groups of its disks: soon after the start, then once in `compare_every`, or in the scrub period if that
-//! is shorter. So what no reader asks for is missed all the same, and told to the manager. Invariants: a group that could
-//! not be compared with all serving members is compared again in the next pass; one group at a time, with rests.
+//! One task a node goes through all groups of its disks: soon after the start, then once in `compare_every`, or in the
+//! scrub period if that is shorter. So what no reader asks for is missed all the same, and told to the manager.
+//! Invariants: a group that could not be compared with all serving members is compared again in the next pass; one
+//! group at a time, with rests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -145,7 +146,8 @@ impl Inner {
     }
 }
 
-/// Digests of the ranges from an index on, as many as one answer has. On the control thread: a table may have to be summed up.
+/// Digests of the ranges from an index on, as many as one answer has. On the control thread: a table may have to be
+/// summed up.
 fn digests(member: &Member, from: u32) -> ListDigestsResponse {
     let mut answer = ListDigestsResponse { epoch: member.pg.epoch.get(), ..ListDigestsResponse::default() };
     let mut at = from;

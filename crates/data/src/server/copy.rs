@@ -1,5 +1,5 @@
-//! Copying a chunk of a replicated group from the other members: its table from one of them, each block from the first that
-//! has it as that table says.
+//! Copying a chunk of a replicated group from the other members: its table from one of them, each block from the first
+//! that has it as that table says.
 //!
 //! Invariant: what is written here matches the checksum in the table that was taken. It can be interrupted anywhere.
 
@@ -47,8 +47,8 @@ pub(super) struct Theirs {
 }
 
 impl Inner {
-    /// Brings a chunk up to what the first of `sources` has, or the next one if its table cannot be had; `true` when it was
-    /// the same before.
+    /// Brings a chunk up to what the first of `sources` has, or the next one if its table cannot be had; `true` when it
+    /// was the same before.
     pub(super) async fn copy_chunk(
         self: &Arc<Self>,
         member: &Member,
@@ -107,8 +107,8 @@ impl Inner {
         Ok(same && in_step)
     }
 
-    /// Makes durable what is here of a sealed chunk: an attempt that ended early, as its epoch did, leaves what it appended without a
-    /// sync, and by its length the chunk is complete.
+    /// Makes durable what is here of a sealed chunk: an attempt that ended early, as its epoch did, leaves what it
+    /// appended without a sync, and by its length the chunk is complete.
     pub(super) async fn make_durable(&self, member: &Member, here: Option<&ChunkInfo>) -> Result<(), WireError> {
         if let Some(left) = here.filter(|here| here.sealed && here.durable < here.length) {
             let _durable: u64 = wait(|done| member.store.sync(left.id, done)).await?;
@@ -219,8 +219,8 @@ impl Inner {
         wait(|done| copying.member.store.replace_as_of(copying.id, block, good, as_of, done)).await
     }
 
-    /// The block in which theirs ends and which has more here, where others may have overwritten what they have of it: their bytes, and
-    /// what is here behind them. `true` when these were the same.
+    /// The block in which theirs ends and which has more here, where others may have overwritten what they have of it:
+    /// their bytes, and what is here behind them. `true` when these were the same.
     async fn take_beginning(self: &Arc<Self>, copying: &Copying<'_>, block: u32) -> Result<bool, WireError> {
         let Copying { member, id, theirs, .. } = copying;
         let (id, known) = (*id, (theirs.summary.length % BLOCK_SIZE as u64) as usize);

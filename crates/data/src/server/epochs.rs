@@ -1,9 +1,9 @@
 //! Epochs: states of groups are taken in durably, then the member does what its new part asks for: the primary brings
-//! all receivers into the epoch and ends what was open, a syncing member catches up. In an erasure group each member ends
-//! what was open on its own disk, and nobody waits for that.
+//! all receivers into the epoch and ends what was open, a syncing member catches up. In an erasure group each member
+//! ends what was open on its own disk, and nobody waits for that.
 //!
-//! Invariant: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when every
-//! receiver is durably in the epoch.
+//! Invariant: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when
+//! every receiver is durably in the epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,8 +100,8 @@ impl Inner {
         members.chain(state.joining.map(|j| j.disk)).filter(|disk| disks.contains_key(&DiskId(*disk))).count()
     }
 
-    /// Takes a state in on every disk of this node that is a member or joins, or was one and may still have something; `then` is
-    /// called once for each member, with whether it is durable there. Returns for how many it will be.
+    /// Takes a state in on every disk of this node that is a member or joins, or was one and may still have something;
+    /// `then` is called once for each member, with whether it is durable there. Returns for how many it will be.
     pub(super) fn take_state(
         self: &Arc<Self>,
         state: &PgState,
@@ -197,7 +197,8 @@ impl Inner {
             let mut memory = runtime.state.lock();
             if memory.epoch.get() == state.epoch {
                 memory.filling |= state.filling.contains(&disk.get());
-                // To a disk that joins, the member whose place it is to have may have what others lack: it has to be there to be asked.
+                // To a disk that joins, the member whose place it is to have may have what others lack: it has to be
+                // there to be asked.
                 let joins = state.joining.is_some_and(|j| j.disk == disk.get());
                 memory.leaver = leaver_of(state, disk);
                 let asked = !joins || memory.leaver.is_some();
@@ -208,8 +209,8 @@ impl Inner {
         Ok(())
     }
 
-    /// A member that left may not know it, and answers readers until the manager's word is old: for so long this one, should it
-    /// lead, overwrites nothing in place.
+    /// A member that left may not know it, and answers readers until the manager's word is old: for so long this one,
+    /// should it lead, overwrites nothing in place.
     fn keep_quiet(&self, runtime: &PgRuntime, before: Option<&PgStateRecord>, now: &PgStateRecord) {
         let known = runtime.state.lock().epoch;
         if known != now.epoch && fence::may_lack_a_member(before.filter(|_| known != Epoch(0)), now) {
@@ -217,8 +218,8 @@ impl Inner {
         }
     }
 
-    /// A disk that was told to delete what it has of a group is a member again only when that is done, or it would delete
-    /// what is copied to it.
+    /// A disk that was told to delete what it has of a group is a member again only when that is done, or it would
+    /// delete what is copied to it.
     fn check_dropped(
         &self,
         store: &DiskStore,
@@ -293,8 +294,8 @@ impl Inner {
         self.heal_found(disk, store);
     }
 
-    /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then. One that
-    /// has started looks for what vanished.
+    /// A member that begins to serve looks once more at what was written while it caught up: nobody waited for it then.
+    /// One that has started looks for what vanished.
     async fn look_again(self: Arc<Self>, member: Member, after: Duration) {
         tokio::time::sleep(after).await;
         let mut pause = self.config.retry_pause;
@@ -376,8 +377,9 @@ impl Inner {
         }
     }
 
-    /// As primary of members that all are older copies of themselves: what is open is as long as on any of them, and what was overwritten is as the latest
-    /// has it. The manager lets them serve; what one lacks altogether it gets then.
+    /// As primary of members that all are older copies of themselves: what is open is as long as on any of them, and
+    /// what was overwritten is as the latest has it. The manager lets them serve; what one lacks altogether it gets
+    /// then.
     fn note_compared(&self, member: &Member) {
         if !member.pg.comparing || !self.is_current(member) {
             return;

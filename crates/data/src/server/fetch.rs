@@ -1,8 +1,8 @@
-//! Blocks from other members, verified: a range at once, or what a member has good of it, block by block. A member whose
-//! block does not match its checksum is told, so that it heals itself.
+//! Blocks from other members, verified: a range at once, or what a member has good of it, block by block. A member
+//! whose block does not match its checksum is told, so that it heals itself.
 //!
-//! Invariants: what is handed on matches the checksum that came with it; the same member is told of the same block at most
-//! once in [`TELL_AGAIN`], so that two members which lack the same block do not keep each other busy.
+//! Invariants: what is handed on matches the checksum that came with it; the same member is told of the same block at
+//! most once in [`TELL_AGAIN`], so that two members which lack the same block do not keep each other busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -117,8 +117,8 @@ impl Inner {
         }
     }
 
-    /// The blocks of a range with those that do not match, of which the member is told. One that is busy, perhaps with writing
-    /// just these blocks, is asked again.
+    /// The blocks of a range with those that do not match, of which the member is told. One that is busy, perhaps with
+    /// writing just these blocks, is asked again.
     async fn fetch_any(self: &Arc<Self>, at: &At<'_>, offset: u64, length: u32) -> Result<Fetched, WireError> {
         let mut pause = BUSY_PAUSE;
         loop {

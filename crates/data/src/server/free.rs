@@ -109,7 +109,8 @@ impl Inner {
         });
         if self.missing.lock().freed((disk, id)) {
             let lost = id;
-            // Nobody has it, and a file that named it is gone: whatever else named it is for the check of the volume to say.
+            // Nobody has it, and a file that named it is gone: whatever else named it is for the check of the volume to
+            // say.
             if let Err(error) = store.control(move |store| store.forget_lost(lost)) {
                 tracing::debug!(%disk, chunk = %id, %error, "the next start looks for the chunk once more");
             }
@@ -125,8 +126,8 @@ impl Inner {
     }
 }
 
-/// What is answered to a free that failed. To readers, what the device cannot read is missing, and that would say that nothing is
-/// left to free.
+/// What is answered to a free that failed. To readers, what the device cannot read is missing, and that would say that
+/// nothing is left to free.
 fn refusal(error: &DataError) -> u32 {
     let code = match error {
         DataError::Unreadable { .. } => ErrorCode::Unavailable,

@@ -1,6 +1,6 @@
 //! Healing: a block that a reader or a scan found bad is read at rest; if it is bad, a good copy of another serving
-//! member replaces it through the journal; a block of a shard is rebuilt from other shards ([`super::rebuild`]). A member
-//! whose copy turns out to be bad as well is told ([`super::fetch`]).
+//! member replaces it through the journal; a block of a shard is rebuilt from other shards ([`super::rebuild`]). A
+//! member whose copy turns out to be bad as well is told ([`super::fetch`]).
 
 use std::sync::Arc;
 
@@ -125,8 +125,8 @@ impl Inner {
         }
     }
 
-    /// Verifies a block at rest and heals it if it is bad; what cannot be healed now is tried again. Returns whether it was
-    /// bad.
+    /// Verifies a block at rest and heals it if it is bad; what cannot be healed now is tried again. Returns whether it
+    /// was bad.
     pub(super) async fn check_and_heal(
         self: &Arc<Self>,
         disk: DiskId,
@@ -226,8 +226,8 @@ impl Inner {
         }
     }
 
-    /// Frees a block that another member has freed: metadata told all of them to, and what was done here was lost with what the
-    /// disk had not kept.
+    /// Frees a block that another member has freed: metadata told all of them to, and what was done here was lost with
+    /// what the disk had not kept.
     async fn free_as_there(&self, asker: &Member, freer: DiskId, id: ChunkId, block: u32) -> Result<(), WireError> {
         let theirs = self.table_of(&asker.pg, freer, id).await?;
         if !theirs.punched.get(block) {
@@ -241,8 +241,9 @@ impl Inner {
         Ok(())
     }
 
-    /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum here
-    /// as well goes first. `None` when nobody has one and it was freed there, or here, and so it is freed here now.
+    /// A copy of a block from another serving member that matches its checksum there; one that matches the checksum
+    /// here as well goes first. `None` when nobody has one and it was freed there, or here, and so it is freed here
+    /// now.
     pub(super) async fn good_copy(
         self: &Arc<Self>,
         asker: &Member,

@@ -1,8 +1,9 @@
-//! Healing a block of a replicated chunk of which this member has more than any other one: it took bytes that never reached the others,
-//! which were sealed without it.
+//! Healing a block of a replicated chunk of which this member has more than any other one: it took bytes that never
+//! reached the others, which were sealed without it.
 //!
-//! Every serving member has all that was acknowledged, so what lies behind the end of those that are sealed was not. Invariants: bytes
-//! that another member has come from there; those behind the ends of all others stay as they are here, and count only if nobody else can have them.
+//! Every serving member has all that was acknowledged, so what lies behind the end of those that are sealed was not.
+//! Invariants: bytes that another member has come from there; those behind the ends of all others stay as they are
+//! here, and count only if nobody else can have them.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ fn zeros() -> AlignedBuf {
 }
 
 impl Inner {
-    /// A bad block in or behind which all other serving members end: what they have of it, and the rest of what is here. `None` if one
-    /// of them has all of it, may get more, or has not got what lies before.
+    /// A bad block in or behind which all other serving members end: what they have of it, and the rest of what is
+    /// here. `None` if one of them has all of it, may get more, or has not got what lies before.
     pub(super) async fn behind_ends(
         self: &Arc<Self>,
         asker: &Member,
@@ -52,7 +53,8 @@ impl Inner {
         let mut data = AlignedBuf::unpooled(BLOCK_SIZE);
         if end > from {
             let Some(theirs) = self.part_of_block(asker, id, from, end, &ends).await? else { return Ok(None) };
-            // Bytes of later appends may begin only behind this block: then theirs, filled up with zeros, is what the checksum here says.
+            // Bytes of later appends may begin only behind this block: then theirs, filled up with zeros, is what the
+            // checksum here says.
             let (known, crc) = (asker.store.tables(id).ok(), crc32c(&theirs));
             if known.is_some_and(|tables| tables.crcs.get(block as usize) == Some(&crc)) {
                 return Ok(Some(GoodBlock { data: theirs.freeze(), crc, row_crcs: Vec::new() }));

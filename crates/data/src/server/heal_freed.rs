@@ -1,8 +1,9 @@
 //! A bad block of a replicated chunk that was freed here, on a disk that lost the mark.
 //!
-//! Metadata told all members to free the chunk, and the others have nothing of it any more that could say so. Invariant: a block is freed
-//! only if it is a hole here, no member is away, and none has anything of the block. Where the start found the marks of its chunk damaged, which
-//! the next start does not know any more, it may be a hole in part.
+//! Metadata told all members to free the chunk, and the others have nothing of it any more that could say so.
+//! Invariant: a block is freed only if it is a hole here, no member is away, and none has anything of the block. Where
+//! the start found the marks of its chunk damaged, which the next start does not know any more, it may be a hole in
+//! part.
 
 use std::sync::Arc;
 

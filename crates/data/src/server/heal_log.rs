@@ -1,8 +1,8 @@
-//! Which lines about bad blocks the log has already: readers have a block tried several times a second, and a person needs
-//! to be told once in a while.
+//! Which lines about bad blocks the log has already: readers have a block tried several times a second, and a person
+//! needs to be told once in a while.
 //!
-//! Invariant: the same is said of one block at most once in the time that it was made with; no more than [`BLOCKS_MAX`] are
-//! remembered.
+//! Invariant: the same is said of one block at most once in the time that it was made with; no more than [`BLOCKS_MAX`]
+//! are remembered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Idle chunks: a primary seals what got no append for a while, so that the space reserved for it comes back; of shards
-//! each member seals its own. The same for seals that a writer asked for and another member did not answer: a chunk that is
-//! sealed here is idle no more, and there it would keep its space, and be there without any block, until the next epoch.
+//! each member seals its own. The same for seals that a writer asked for and another member did not answer: a chunk
+//! that is sealed here is idle no more, and there it would keep its space, and be there without any block, until the
+//! next epoch.
 //!
 //! Invariant: a part of a copy that is being brought back is not closed as it is.
 
@@ -73,7 +74,8 @@ impl Inner {
             self.restore_later(&member, id, Found::Reader, Duration::ZERO);
             return Ok(());
         }
-        // Here first: nothing is appended any more, so the others get no more either. It may have been dead, and be gone.
+        // Here first: nothing is appended any more, so the others get no more either. It may have been dead, and be
+        // gone.
         if member.store.info(id).is_some() {
             self.seal_member(&member, disk, id).await?;
         }

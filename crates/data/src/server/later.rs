@@ -1,7 +1,7 @@
 //! [`Later`]: what failed and is tried again without anybody asking, less and less often.
 //!
-//! Invariants: a thing is due at most once in its pause, which doubles with each failure up to [`PAUSE_MAX`]; no more than
-//! [`THINGS_MAX`], or another bound, are remembered, further ones are left to whoever comes upon them again.
+//! Invariants: a thing is due at most once in its pause, which doubles with each failure up to [`PAUSE_MAX`]; no more
+//! than [`THINGS_MAX`], or another bound, are remembered, further ones are left to whoever comes upon them again.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,9 +1,10 @@
-//! A disk that joins an erasure group gets its shard from the member whose place it is to have, or makes it of the shards of
-//! the others: whichever has been faster lately. The one reads k times less, the other does not wait for a disk that is slow.
+//! A disk that joins an erasure group gets its shard from the member whose place it is to have, or makes it of the
+//! shards of the others: whichever has been faster lately. The one reads k times less, the other does not wait for a
+//! disk that is slow.
 //!
-//! Invariant: what comes from the member that leaves matches the checksums that came with it, and the checksums of rows those of the
-//! data shards that serve; whatever it has not got, or not good, is made of the others' as if it were not there. What
-//! the others cannot make either, block by block, is taken from whoever has it good.
+//! Invariant: what comes from the member that leaves matches the checksums that came with it, and the checksums of rows
+//! those of the data shards that serve; whatever it has not got, or not good, is made of the others' as if it were not
+//! there. What the others cannot make either, block by block, is taken from whoever has it good.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,7 +105,8 @@ impl Leaver {
 }
 
 impl Inner {
-    /// Blocks of the shard from the member that leaves, if there is one, that way is the faster one, and it has them good.
+    /// Blocks of the shard from the member that leaves, if there is one, that way is the faster one, and it has them
+    /// good.
     pub(super) async fn copy_from_leaver(self: &Arc<Self>, job: &Rebuild, blocks: &Range<u32>) -> Option<Rebuilt> {
         let leaver = job.leaver.as_ref()?;
         if job.runtime.state.lock().ways.choose() == Way::Make {
@@ -147,8 +149,8 @@ impl Inner {
         }
     }
 
-    /// What the others could not make, as `error` says: each block that the member that leaves has good as it is there, the rest made
-    /// of the others' row by row.
+    /// What the others could not make, as `error` says: each block that the member that leaves has good as it is there,
+    /// the rest made of the others' row by row.
     pub(super) async fn of_both(
         self: &Arc<Self>,
         job: &Arc<Rebuild>,
@@ -183,8 +185,8 @@ impl Inner {
         Ok(both)
     }
 
-    /// Whether checksums of rows are those that the data shards have, as far as these serve and answer: on the disk of the member that
-    /// leaves they may have become others, and here nothing would tell.
+    /// Whether checksums of rows are those that the data shards have, as far as these serve and answer: on the disk of
+    /// the member that leaves they may have become others, and here nothing would tell.
     async fn rows_agree(&self, job: &Rebuild, blocks: &Range<u32>, row_crcs: &[u32]) -> bool {
         let k = job.codec.k();
         if job.shard < k {

@@ -35,8 +35,8 @@ impl Inner {
         Ok(page.chunks.into_iter().find(|chunk| chunk.index == id.index))
     }
 
-    /// All chunks of the group that a member has, this one included, as far as `which` asks for them. With `epoch` an answer
-    /// of another one is refused.
+    /// All chunks of the group that a member has, this one included, as far as `which` asks for them. With `epoch` an
+    /// answer of another one is refused.
     pub(super) async fn list_all(
         &self,
         member: &Member,

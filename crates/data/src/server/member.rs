@@ -51,8 +51,8 @@ pub(crate) struct PgMemory {
     pub(super) leaver: Option<PgStateMember>,
     /// How fast what that has comes.
     pub(super) ways: Ways,
-    /// The manager said that no disk that was a member may still have something of the group that is needed; until it has
-    /// said so under this epoch, one may have.
+    /// The manager said that no disk that was a member may still have something of the group that is needed; until it
+    /// has said so under this epoch, one may have.
     pub(crate) no_formers: bool,
     /// As syncing member: verified equal to the primary.
     pub(crate) caught_up: bool,
@@ -204,8 +204,8 @@ impl Member {
         striped::shard_of(&self.pg, self.disk).unwrap_or(0)
     }
 
-    /// Refuses who means another shard (0: whichever; else the shard and one): it goes by members of before, and checksums would
-    /// match although the bytes are another shard's.
+    /// Refuses who means another shard (0: whichever; else the shard and one): it goes by members of before, and
+    /// checksums would match although the bytes are another shard's.
     pub(crate) fn check_place(&self, asked: u32) -> Result<(), WireError> {
         let place = u32::from(self.shard());
         if asked == 0 || asked == place + 1 || !self.is_striped() {
@@ -216,8 +216,8 @@ impl Member {
         Err(WireError::new(ErrorCode::NotServing, text))
     }
 
-    /// Refuses a chunk of an erasure group that is another shard than the member's place says: it is from a time when the
-    /// disk was another member, and its checksums match although its bytes are others.
+    /// Refuses a chunk of an erasure group that is another shard than the member's place says: it is from a time when
+    /// the disk was another member, and its checksums match although its bytes are others.
     pub(crate) fn check_shard(&self, id: ChunkId) -> Result<(), WireError> {
         if !self.is_striped() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Row CRCs of a parity shard that do not match their sum any more: held against the tables of the data shards, and where
-//! they differ the block is made anew, with the CRCs that its row has.
+//! Row CRCs of a parity shard that do not match their sum any more: held against the tables of the data shards, and
+//! where they differ the block is made anew, with the CRCs that its row has.
 //!
-//! Invariant: a CRC of a row is replaced only together with a parity block that was proven with it. Columns whose data shard
-//! does not serve now are left as they are; what is decoded with a wrong one is not taken by anybody. What failed is tried
-//! again with growing pauses.
+//! Invariant: a CRC of a row is replaced only together with a parity block that was proven with it. Columns whose data
+//! shard does not serve now are left as they are; what is decoded with a wrong one is not taken by anybody. What failed
+//! is tried again with growing pauses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! [`Missing`]: chunks that this node's members lack, or may lack, and look for: what is due when, how often it was tried in
-//! vain, what the manager is told.
+//! [`Missing`]: chunks that this node's members lack, or may lack, and look for: what is due when, how often it was
+//! tried in vain, what the manager is told.
 //!
-//! Invariants: what is here is looked for until it is back, freed, or, where only a list had named it, known to be nowhere;
-//! pauses double up to a bound. What nobody has stays, counted as lost: what a start found gone or damaged until it is freed; what was
-//! named from outside until it is freed or was not named again for a time. The check of a volume names what the metadata refers to now, and comes
-//! once a day by itself: so what it names stays until the next one. A reader may go by an old map, of a chunk that was freed before
-//! this process started, and nobody can tell: so what only a reader names is forgotten sooner.
-//! No more than [`MISSING_MAX`] are remembered; what can be brought back comes before what was named and is nowhere.
-//! Not here: how a chunk is brought back (`restore.rs`).
+//! Invariants: what is here is looked for until it is back, freed, or, where only a list had named it, known to be
+//! nowhere; pauses double up to a bound. What nobody has stays, counted as lost: what a start found gone or damaged
+//! until it is freed; what was named from outside until it is freed or was not named again for a time. The check of a
+//! volume names what the metadata refers to now, and comes once a day by itself: so what it names stays until the next
+//! one. A reader may go by an old map, of a chunk that was freed before this process started, and nobody can tell: so
+//! what only a reader names is forgotten sooner. No more than [`MISSING_MAX`] are remembered; what can be brought back
+//! comes before what was named and is nowhere. Not here: how a chunk is brought back (`restore.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +21,8 @@ use super::Inner;
 /// Chunks that wait or were tried lately; more are left to the next comparison, or their next reader.
 const MISSING_MAX: usize = 1024;
 
-/// What the check of a volume named is lost for so long: its next one comes within a day (`check_period` of the meta nodes).
+/// What the check of a volume named is lost for so long: its next one comes within a day (`check_period` of the meta
+/// nodes).
 const CHECKED_KEPT: Duration = Duration::from_secs(26 * 3600);
 /// What only a reader named.
 const READ_KEPT: Duration = Duration::from_secs(3600);
@@ -348,8 +349,8 @@ mod tests {
         assert_eq!(read.counts(), BTreeMap::from([(at, (1, 0))]));
     }
 
-    /// The status would be healthy while a reader was told, or a check has said, that bytes are gone; or never again after somebody read
-    /// by an old map.
+    /// The status would be healthy while a reader was told, or a check has said, that bytes are gone; or never again
+    /// after somebody read by an old map.
     #[test]
     fn what_was_named_and_nobody_has_is_lost_for_a_time() {
         for (found, kept) in [(Found::Reader, READ_KEPT), (Found::Check, CHECKED_KEPT)] {
@@ -396,7 +397,8 @@ mod tests {
         assert_eq!(missing.counts()[&(DiskId(1), PgId(2))], (MISSING_MAX as u64 - 1, MISSING_MAX as u64 - 1));
     }
 
-    /// Readers that do not give up would have the same chunk tried all the time; or what a list names would wait for that.
+    /// Readers that do not give up would have the same chunk tried all the time; or what a list names would wait for
+    /// that.
     #[test]
     fn a_reader_is_heard_again_after_a_while_and_a_list_at_once() {
         let (mut missing, now) = (missing(Found::Reader), Time::default());

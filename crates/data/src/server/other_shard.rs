@@ -1,8 +1,8 @@
-//! A chunk that is another shard than the member's place says: the disk had another place in the group, left it, and was then put
-//! back from a copy of that time. Its checksums match, although its bytes are another shard's.
+//! A chunk that is another shard than the member's place says: the disk had another place in the group, left it, and
+//! was then put back from a copy of that time. Its checksums match, although its bytes are another shard's.
 //!
-//! Invariants: it is never read nor told as the member's own; only a member that catches up, and counts for nothing yet, removes
-//! it; and only after the whole shard of its own place was made of the other members' shards and proven.
+//! Invariants: it is never read nor told as the member's own; only a member that catches up, and counts for nothing
+//! yet, removes it; and only after the whole shard of its own place was made of the other members' shards and proven.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
-//! Overwrites in place: the primary gives each the next number of its chunk, journals it, and sends it along the chain at
-//! the same time; the client is answered when every member has it in its journal.
+//! Overwrites in place: the primary gives each the next number of its chunk, journals it, and sends it along the chain
+//! at the same time; the client is answered when every member has it in its journal.
 //!
-//! Invariants: overwrites of a chunk are accepted and passed on in the order of their numbers; a request that is repeated
-//! is not done again; when a member did not take one, nothing more is taken for that chunk before the members are equal
-//! ([`super::settle`]). Not here: the journal ([`crate::disk`]), what may be overwritten ([`cairn_chunk_core::overwrite`]).
+//! Invariants: overwrites of a chunk are accepted and passed on in the order of their numbers; a request that is
+//! repeated is not done again; when a member did not take one, nothing more is taken for that chunk before the members
+//! are equal ([`super::settle`]). Not here: the journal ([`crate::disk`]), what may be overwritten
+//! ([`cairn_chunk_core::overwrite`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -379,7 +380,8 @@ impl Inner {
     }
 }
 
-/// What it means to the client that the primary did not do it. Where an earlier one failed, the members are made equal first.
+/// What it means to the client that the primary did not do it. Where an earlier one failed, the members are made equal
+/// first.
 fn not_done(error: &DataError) -> WireError {
     match error.code() {
         ErrorCode::OffsetMismatch => {
@@ -390,8 +392,8 @@ fn not_done(error: &DataError) -> WireError {
     }
 }
 
-/// What it means to the one before that a member did not take an overwrite. What only shows that members differ, or lack
-/// the chunk, is no fault of that member now.
+/// What it means to the one before that a member did not take an overwrite. What only shows that members differ, or
+/// lack the chunk, is no fault of that member now.
 fn not_taken(disk: DiskId, error: CallError) -> WireError {
     match &error {
         CallError::Remote(remote) if remote.code == ErrorCode::OffsetMismatch => {

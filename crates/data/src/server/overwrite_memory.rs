@@ -1,8 +1,9 @@
-//! What a member keeps in memory about overwrites in place of its group: as primary the requests that it has taken and the
-//! chunks of which members may differ, as syncing member what it could not take.
+//! What a member keeps in memory about overwrites in place of its group: as primary the requests that it has taken and
+//! the chunks of which members may differ, as syncing member what it could not take.
 //!
-//! Invariant: everything but the numbers of leases that were seen and the time after a member left belongs to one epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by
-//! [`WAITING_MAX`], the rest by the chunks of the group.
+//! Invariant: everything but the numbers of leases that were seen and the time after a member left belongs to one
+//! epoch. Bounds: requests by [`OverwriteRequests`], repeats that wait by [`WAITING_MAX`], the rest by the chunks of
+//! the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +73,8 @@ impl OverwriteMemory {
     pub(super) fn at(&mut self, epoch: Epoch) -> Option<&mut Self> {
         if self.epoch < epoch {
             let waiting = std::mem::take(&mut self.waiting);
-            // A client that was stopped for long does not know that its lease is over, and learns of the epoch by itself.
+            // A client that was stopped for long does not know that its lease is over, and learns of the epoch by
+            // itself.
             let leases = std::mem::take(&mut self.leases);
             *self = Self { epoch, leases, quiet_until: self.quiet_until, ..Self::default() };
             for reply in waiting.into_values().flatten() {

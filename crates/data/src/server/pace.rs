@@ -1,12 +1,13 @@
-//! The pace of repair: how fast members that were put in the place of others are filled, so many bytes a second on each disk
-//! and on the node. What a member missed while it was away is copied as fast as it goes.
+//! The pace of repair: how fast members that were put in the place of others are filled, so many bytes a second on each
+//! disk and on the node. What a member missed while it was away is copied as fast as it goes.
 //!
-//! Bytes are booked a chunk at a time, before the copy takes one of the node's places for copies: who waits here holds up
-//! nobody. Beside clients the parts of a chunk come evenly, as long as there are other places. Invariant: over any time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is
-//! told, also for what was booked before. Rates come from the manager
-//! (`repair_rate_per_disk`; this node's share of `repair_rate`); until then, and with 0, there are none. While clients read and
-//! write much on the node, it is a third of these for what is copied, and less for what is made of several others: so that disks have
-//! as much to do for both. Not so for groups that the next loss would make unreadable.
+//! Bytes are booked a chunk at a time, before the copy takes one of the node's places for copies: who waits here holds
+//! up nobody. Beside clients the parts of a chunk come evenly, as long as there are other places. Invariant: over any
+//! time, no more is begun than the rates allow plus one chunk; a rate counts from the moment in which it is told, also
+//! for what was booked before. Rates come from the manager (`repair_rate_per_disk`; this node's share of
+//! `repair_rate`); until then, and with 0, there are none. While clients read and write much on the node, it is a third
+//! of these for what is copied, and less for what is made of several others: so that disks have as much to do for both.
+//! Not so for groups that the next loss would make unreadable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl Booked {
     /// When that is done at a rate of now; beside much of clients or not.
     fn until(self, rate: &AtomicU64, beside: bool) -> Time {
         let Fill { bytes, sources, .. } = self.fill;
-        // A copy is read once and written once; what is made of k others costs the disks of the group k + 1 times its bytes.
+        // A copy is read once and written once; what is made of k others costs the disks of the group k + 1 times its
+        // bytes.
         let bytes = if beside { bytes * BESIDE_CLIENTS * (sources + 1) / 2 } else { bytes };
         match rate.load(Ordering::Relaxed) {
             0 => self.at,
@@ -121,7 +123,8 @@ impl Pace {
         Ok(())
     }
 
-    /// How long a part of what was booked may take, so that all of it comes evenly beside clients; else it may come at once.
+    /// How long a part of what was booked may take, so that all of it comes evenly beside clients; else it may come at
+    /// once.
     fn time_for(&self, fill: Fill, now: Time) -> Duration {
         let beside = self.due.lock().look(self.clients.load(Ordering::Relaxed), now) && !fill.urgent;
         let part = Booked { at: now, fill };
@@ -138,8 +141,8 @@ impl Fill {
 }
 
 impl Inner {
-    /// Waits until so many bytes, each made of those of so many others, may be written to a member; a member that only missed
-    /// something does not wait.
+    /// Waits until so many bytes, each made of those of so many others, may be written to a member; a member that only
+    /// missed something does not wait.
     pub(super) async fn keep_pace(self: &Arc<Self>, member: &Member, bytes: u64, sources: usize) {
         let fill = Fill::of(member, bytes, sources);
         while member.runtime.state.lock().filling && self.is_current(member) {
@@ -150,8 +153,9 @@ impl Inner {
         }
     }
 
-    /// After a part of that, which was begun at a time: a chunk that comes as fast as it goes, and then none for seconds, takes all of the
-    /// disks from clients for a moment. Nobody who waits for a place for copies waits for this.
+    /// After a part of that, which was begun at a time: a chunk that comes as fast as it goes, and then none for
+    /// seconds, takes all of the disks from clients for a moment. Nobody who waits for a place for copies waits for
+    /// this.
     pub(super) async fn rest(&self, member: &Member, bytes: usize, sources: usize, begun: Time) {
         if self.copies.available_permits() == 0 || !member.runtime.state.lock().filling {
             return;

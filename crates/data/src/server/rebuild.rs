@@ -1,12 +1,13 @@
-//! Rebuilding: blocks of one shard made from the same blocks of k other serving members. Used by catching up, by healing,
-//! and where a serving member lacks what it should have.
+//! Rebuilding: blocks of one shard made from the same blocks of k other serving members. Used by catching up, by
+//! healing, and where a serving member lacks what it should have.
 //!
-//! The k best sources (data shards first) are read at the same time; for one that fails, or is slow, the next one is asked.
-//! What comes is proven against the checksums of the rows ([`cairn_chunk_core::row_decode`]). If the proof fails, or too few
-//! sources have the whole range, each row is made of whatever is good of it anywhere ([`super::rebuild_rows`]).
+//! The k best sources (data shards first) are read at the same time; for one that fails, or is slow, the next one is
+//! asked. What comes is proven against the checksums of the rows ([`cairn_chunk_core::row_decode`]). If the proof
+//! fails, or too few sources have the whole range, each row is made of whatever is good of it anywhere
+//! ([`super::rebuild_rows`]).
 //!
-//! Invariants: nothing is answered that was not proven, and never anything for blocks that some source has freed; memory is
-//! bounded by [`REBUILD_BLOCKS`] of every other shard a call, and callers hold a permit.
+//! Invariants: nothing is answered that was not proven, and never anything for blocks that some source has freed;
+//! memory is bounded by [`REBUILD_BLOCKS`] of every other shard a call, and callers hold a permit.
 
 use std::ops::Range;
 use std::sync::Arc;

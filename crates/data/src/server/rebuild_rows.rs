@@ -1,8 +1,9 @@
-//! Rebuilding row by row, when the quick way of [`super::rebuild`] failed: every other member that serves or catches up is asked
-//! for all that it has good of the range, and each row is made of whichever k of its blocks can be proven to belong together.
+//! Rebuilding row by row, when the quick way of [`super::rebuild`] failed: every other member that serves or catches up
+//! is asked for all that it has good of the range, and each row is made of whichever k of its blocks can be proven to
+//! belong together.
 //!
-//! Invariant: a block that cannot be made so has fewer than k good blocks left in its row. Memory is bounded by the range
-//! of every other shard.
+//! Invariant: a block that cannot be made so has fewer than k good blocks left in its row. Memory is bounded by the
+//! range of every other shard.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,16 +1,18 @@
-//! Records that many clients append to the chunk of a file's open append: the primary puts them one behind the other, many of them in one
-//! append that goes along the chain like any writer's.
+//! Records that many clients append to the chunk of a file's open append: the primary puts them one behind the other,
+//! many of them in one append that goes along the chain like any writer's.
 //!
-//! What is kept of such a chunk is in memory, and only as long as nothing went wrong: its end, the bytes of its last block, what waits. A
-//! primary that was started since, one of a later epoch, and one of which an append failed refuse (`ChunkSealed`); writers then seal the
-//! chunk and look into its bytes for what of theirs is there. So nothing about records is on disk but the records.
+//! What is kept of such a chunk is in memory, and only as long as nothing went wrong: its end, the bytes of its last
+//! block, what waits. A primary that was started since, one of a later epoch, and one of which an append failed refuse
+//! (`ChunkSealed`); writers then seal the chunk and look into its bytes for what of theirs is there. So nothing about
+//! records is on disk but the records.
 //!
-//! Invariants: a request's frames stand in the chunk whole, next to each other and once, or are refused; a request is answered only when
-//! all serving members have its bytes (durably, if that is asked), all under the incarnations of the chunk's first answers, and before a
-//! seal of the chunk began here; what is to be published ends with a block. Bounds: [`CHUNKS_MAX`] chunks; those of one chunk are in `state`, those
-//! of long records in `parts`.
-//! Here: requests and their checks, and which chunks there are. How many write: `writers`. What waits for a chunk: `state`; handing it on: `send`; who publishes and who opens the
-//! next chunk: `turns`; records of several payloads: `parts`. Not here: what the file gets (meta-core), frames (format), what writers do after a failure (client).
+//! Invariants: a request's frames stand in the chunk whole, next to each other and once, or are refused; a request is
+//! answered only when all serving members have its bytes (durably, if that is asked), all under the incarnations of the
+//! chunk's first answers, and before a seal of the chunk began here; what is to be published ends with a block. Bounds:
+//! [`CHUNKS_MAX`] chunks; those of one chunk are in `state`, those of long records in `parts`. Here: requests and their
+//! checks, and which chunks there are. How many write: `writers`. What waits for a chunk: `state`; handing it on:
+//! `send`; who publishes and who opens the next chunk: `turns`; records of several payloads: `parts`. Not here: what
+//! the file gets (meta-core), frames (format), what writers do after a failure (client).
 
 mod parts;
 mod send;
@@ -177,8 +179,8 @@ impl Inner {
         Ok(chunk)
     }
 
-    /// The chunk is about to be sealed here: nothing that all members do not have by now is acknowledged any more, so the seal's length
-    /// has all that was. One that is not there is not made any more.
+    /// The chunk is about to be sealed here: nothing that all members do not have by now is acknowledged any more, so
+    /// the seal's length has all that was. One that is not there is not made any more.
     pub(super) fn end_records(&self, member: &Member, id: ChunkId) {
         if member.store.chunk(id).is_none() {
             member.runtime.state.lock().note_deleted(id.index);

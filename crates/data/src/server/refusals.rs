@@ -1,10 +1,10 @@
 //! [`Refusals`]: what clients are refused for, by group and cause, so that the cluster's status can name it.
 //!
-//! What a client is refused for in the ordinary course of things (its map is old, an epoch is being entered) ends by itself: so a cause counts
-//! once it lasts, without a request of that kind being served in between. Invariants: every refusal of a request of a client that
-//! names a group passes here, whoever answers it; a cause that lasted [`LASTING`] is told with the next
-//! heartbeat, and until nobody was refused for [`FORGOTTEN`]. No more than [`CAUSES_MAX`] are remembered. Not here: bytes that are
-//! bad or missing, which are told as such (`unhealed.rs`, `missing.rs`).
+//! What a client is refused for in the ordinary course of things (its map is old, an epoch is being entered) ends by
+//! itself: so a cause counts once it lasts, without a request of that kind being served in between. Invariants: every
+//! refusal of a request of a client that names a group passes here, whoever answers it; a cause that lasted [`LASTING`]
+//! is told with the next heartbeat, and until nobody was refused for [`FORGOTTEN`]. No more than [`CAUSES_MAX`] are
+//! remembered. Not here: bytes that are bad or missing, which are told as such (`unhealed.rs`, `missing.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +106,8 @@ impl Refusals {
     }
 }
 
-/// Whether a code says that the group, its members or their node cannot serve. What concerns the request alone does not count.
+/// Whether a code says that the group, its members or their node cannot serve. What concerns the request alone does not
+/// count.
 fn counts(code: ErrorCode) -> bool {
     use ErrorCode as E;
     matches!(
@@ -129,7 +130,8 @@ fn counts(code: ErrorCode) -> bool {
     )
 }
 
-/// The member that a client's request names: its first field is the chunk, or the disk. Cheaper than to decode all of it twice.
+/// The member that a client's request names: its first field is the chunk, or the disk. Cheaper than to decode all of
+/// it twice.
 fn named(opcode: Opcode, message: &[u8]) -> Option<(DiskId, PgId, Kind)> {
     let kind = match opcode {
         Opcode::Read => Kind::Read,

@@ -30,7 +30,8 @@ impl DataServer {
 
 impl Contributor for DataServer {
     fn disks(&self) -> Vec<DiskReport> {
-        // A directory whose label cannot be read has no identity to report: the node serves without it, `health` names it.
+        // A directory whose label cannot be read has no identity to report: the node serves without it, `health` names
+        // it.
         self.inner.slots.iter().filter(|slot| !slot.uuid().is_none()).map(|slot| slot.report()).collect()
     }
 
@@ -115,7 +116,8 @@ impl Contributor for DataServer {
 }
 
 impl Inner {
-    /// Directories that are used for nothing and have no identity under which they could be reported: only the log would say it.
+    /// Directories that are used for nothing and have no identity under which they could be reported: only the log
+    /// would say it.
     fn left_out(&self) -> Vec<String> {
         let unnamed = self.slots.iter().filter(|slot| slot.uuid().is_none());
         let problems = unnamed.filter_map(|slot| slot.problem());

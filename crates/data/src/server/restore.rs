@@ -1,9 +1,10 @@
-//! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished, or ends early. A reader that gets
-//! Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has it brought back from the others in the background.
+//! Chunks that a serving member should have and lacks: its file was set aside as damaged, or vanished, or ends early. A
+//! reader that gets Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has
+//! it brought back from the others in the background.
 //!
 //! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
-//! time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it. What is remembered,
-//! and what is told of it, is in [`super::missing`].
+//! time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it.
+//! What is remembered, and what is told of it, is in [`super::missing`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Inner {
         self.restore_later(member, id, found, self.config.restore_delay);
     }
 
-    /// The same of a copy; there mostly its writer has not come so far. One of an earlier epoch that is open was not brought back whole.
+    /// The same of a copy; there mostly its writer has not come so far. One of an earlier epoch that is open was not
+    /// brought back whole.
     pub(super) fn note_part(self: &Arc<Self>, disk: DiskId, id: ChunkId, found: Found) {
         if let Ok(member) = self.member(disk.get(), id.pg.get(), 0)
             && is_part(&member, id)

@@ -1,8 +1,9 @@
-//! Retired groups: their volume was deleted, so their chunks go, all of them, on every member. To a disk that was a member
-//! and without which the group is complete, the group is retired too: it deletes what it has and says so.
+//! Retired groups: their volume was deleted, so their chunks go, all of them, on every member. To a disk that was a
+//! member and without which the group is complete, the group is retired too: it deletes what it has and says so.
 //!
-//! Invariant: nothing is deleted before the retirement is durable on the disk that holds it. The manager's log decides, and
-//! a retirement is never taken back as long as something is left. It can be interrupted anywhere: the next heartbeat goes on.
+//! Invariant: nothing is deleted before the retirement is durable on the disk that holds it. The manager's log decides,
+//! and a retirement is never taken back as long as something is left. It can be interrupted anywhere: the next
+//! heartbeat goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,8 +78,8 @@ pub(super) fn has_dropped(member: &Member) -> bool {
     member.pg.retired && !is_member && member.store.list(member.pg.pg, 0, 1).is_empty()
 }
 
-/// A sealed chunk whose blocks are all free is removed by the store. One that is sealed already may have a table that the device
-/// cannot read, and is not sealed again.
+/// A sealed chunk whose blocks are all free is removed by the store. One that is sealed already may have a table that
+/// the device cannot read, and is not sealed again.
 pub(super) async fn drop_chunk(store: &Arc<DiskStore>, id: ChunkId) -> Result<(), WireError> {
     if store.info(id).is_none_or(|info| !info.sealed) {
         let _length: u64 = wait(|done| store.seal(id, done)).await?;

@@ -1,8 +1,8 @@
 //! What keys of clients may do here: the groups of their volumes, and nothing else.
 //!
-//! Invariants: asked before anything is done for a client whose key has rights; a group whose volume is not known here is nobody's. That a
-//! volume is not the key's is told as if the disk knew nothing of the group.
-//! Not here: who may ask for which operation at all (`wire::audience`), modes and owners of files (the volume's partitions).
+//! Invariants: asked before anything is done for a client whose key has rights; a group whose volume is not known here
+//! is nobody's. That a volume is not the key's is told as if the disk knew nothing of the group. Not here: who may ask
+//! for which operation at all (`wire::audience`), modes and owners of files (the volume's partitions).
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,8 @@ mod tests {
         ClusterMap { base_version, volumes: volumes.iter().map(volume).collect(), ..ClusterMap::default() }
     }
 
-    /// A key would open a volume that is gone, or that has not been named to this node, under a name that it was given for.
+    /// A key would open a volume that is gone, or that has not been named to this node, under a name that it was given
+    /// for.
     #[test]
     fn names_are_those_of_the_map() {
         let rights = Rights::in_volumes(vec![("docs".to_owned(), Access::Read)], Users::NoRoot).expect("rights");

@@ -1,11 +1,11 @@
 //! Scrub: every sealed chunk of a disk is read at rest once in a period and held against its checksums; what is bad is
 //! healed from other members as if a reader had reported it.
 //!
-//! One task a disk. It reads a piece, then rests so long that a pass takes nine tenths of the period, and never reads more
-//! than the highest rate, also when an operator asked for a pass. Pieces go through the disk's control thread, so they wait
-//! behind whatever waits there, and reads of clients do not wait behind them. How far it came is kept on the disk
-//! (`disk/scrub_file.rs`) and goes on after a restart. At its end it is looked for chunks that are not here at all (`vanished.rs`).
-//! Not here: how a block is verified (`disk/verify.rs`) and healed (`heal.rs`).
+//! One task a disk. It reads a piece, then rests so long that a pass takes nine tenths of the period, and never reads
+//! more than the highest rate, also when an operator asked for a pass. Pieces go through the disk's control thread, so
+//! they wait behind whatever waits there, and reads of clients do not wait behind them. How far it came is kept on the
+//! disk (`disk/scrub_file.rs`) and goes on after a restart. At its end it is looked for chunks that are not here at all
+//! (`vanished.rs`). Not here: how a block is verified (`disk/verify.rs`) and healed (`heal.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

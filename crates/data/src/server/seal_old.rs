@@ -1,6 +1,6 @@
 //! Ending what was open before an epoch: the primary asks every serving member for its open chunks of earlier epochs,
-//! copies the longest verified prefix to those that have less, and seals them everywhere. In an erasure group each member
-//! seals its own shards.
+//! copies the longest verified prefix to those that have less, and seals them everywhere. In an erasure group each
+//! member seals its own shards.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -29,8 +29,8 @@ use super::member::Member;
 use super::read::summary;
 use crate::disk::{AppendOp, Appended, Chunk};
 
-/// The checksum of what stands for blocks that were freed, which are zeros: it does not match, so until they are freed here as well they
-/// read as bad blocks and never as zeros.
+/// The checksum of what stands for blocks that were freed, which are zeros: it does not match, so until they are freed
+/// here as well they read as bad blocks and never as zeros.
 pub(super) fn freed_crc() -> u32 {
     !crc32c(&[0; BLOCK_SIZE])
 }
@@ -73,8 +73,8 @@ impl Inner {
         failure
     }
 
-    /// In an erasure group: ends the member's own open shards of earlier epochs, without a word to the others. What some
-    /// have and others lack was not published, or is rebuilt by catching up.
+    /// In an erasure group: ends the member's own open shards of earlier epochs, without a word to the others. What
+    /// some have and others lack was not published, or is rebuilt by catching up.
     pub(super) async fn seal_own(self: Arc<Self>, member: Member) {
         while self.is_current(&member) {
             let mut open = Vec::new();
@@ -142,9 +142,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there. Blocks that were
-    /// freed there are freed on the target as well, each run at once: others behind them may be in use, of which the target never had, or
-    /// forgot, its own.
+    /// Copies what one member has more than another. What cannot be verified ends the prefix: others are sealed there.
+    /// Blocks that were freed there are freed on the target as well, each run at once: others behind them may be in
+    /// use, of which the target never had, or forgot, its own.
     async fn copy_up(
         self: &Arc<Self>,
         member: &Member,
@@ -204,7 +204,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Verified blocks of the first of `sources`, or of another one that has as much; up to an earlier `end` if nobody has all of them good.
+    /// Verified blocks of the first of `sources`, or of another one that has as much; up to an earlier `end` if nobody
+    /// has all of them good.
     async fn good_piece(
         self: &Arc<Self>,
         member: &Member,

@@ -1,8 +1,8 @@
-//! What this node's disks know of placement groups, told with registrations: a manager whose state was restored from a copy takes up
-//! epochs and members from it.
+//! What this node's disks know of placement groups, told with registrations: a manager whose state was restored from a
+//! copy takes up epochs and members from it.
 //!
-//! Only what is durable is told: whoever serves has its epoch on the disk. Bound: [`PAGE`] groups a registration; the next one tells the
-//! next of them. Not here: what the manager makes of it.
+//! Only what is durable is told: whoever serves has its epoch on the disk. Bound: [`PAGE`] groups a registration; the
+//! next one tells the next of them. Not here: what the manager makes of it.
 
 use std::sync::atomic::Ordering;
 

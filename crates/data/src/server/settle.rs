@@ -1,11 +1,11 @@
-//! Making the serving members of a replicated group equal in what was overwritten: at the beginning of an epoch, and when
-//! a member did not take an overwrite.
+//! Making the serving members of a replicated group equal in what was overwritten: at the beginning of an epoch, and
+//! when a member did not take an overwrite.
 //!
-//! Every serving member has all that was acknowledged, so the primary's table counts: blocks that differ are sent to the
-//! others under a number above all that are known, which also keeps out whatever is still on its way. As long as the primary has given
-//! a chunk no number in its epoch, a member with a later one counts before it ([`Inner::take_later`]): the primary's
-//! disk may have forgotten what it had synced. Invariants: for a chunk whose members may differ nothing is taken before they are equal; it can be interrupted anywhere
-//! and done again.
+//! Every serving member has all that was acknowledged, so the primary's table counts: blocks that differ are sent to
+//! the others under a number above all that are known, which also keeps out whatever is still on its way. As long as
+//! the primary has given a chunk no number in its epoch, a member with a later one counts before it
+//! ([`Inner::take_later`]): the primary's disk may have forgotten what it had synced. Invariants: for a chunk whose
+//! members may differ nothing is taken before they are equal; it can be interrupted anywhere and done again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,8 +40,8 @@ use crate::disk::{ChunkTables, Done, OverwriteOp, OverwriteOrder, OverwriteRun};
 const NAP: Duration = Duration::from_millis(2);
 
 impl Inner {
-    /// As primary, at the beginning of an epoch: compares the numbers and tables of all overwritten chunks. From then on
-    /// overwrites are taken.
+    /// As primary, at the beginning of an epoch: compares the numbers and tables of all overwritten chunks. From then
+    /// on overwrites are taken.
     pub(super) async fn settle_epoch(self: &Arc<Self>, member: &Member) -> Result<(), WireError> {
         // A start of an epoch that is repeated: overwrites may be under way by now.
         if member.runtime.overwrites.lock().at(member.pg.epoch).is_none_or(|memory| memory.open) {
@@ -126,7 +126,8 @@ impl Inner {
         }
     }
 
-    /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier epoch.
+    /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier
+    /// epoch.
     async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
         let mut holders = Vec::new();
         for disk in others(&member.pg, member.disk) {
@@ -160,9 +161,9 @@ impl Inner {
         Ok(())
     }
 
-    /// As primary, before anything is sent to others: blocks of the serving member with the latest number. That one has all that was
-    /// acknowledged, as this one has unless its disk forgot it; and what nobody was told of may be there or not. The number here
-    /// stays, so that an interruption begins it anew.
+    /// As primary, before anything is sent to others: blocks of the serving member with the latest number. That one has
+    /// all that was acknowledged, as this one has unless its disk forgot it; and what nobody was told of may be there
+    /// or not. The number here stays, so that an interruption begins it anew.
     async fn take_later(
         self: &Arc<Self>,
         member: &Member,
@@ -310,8 +311,8 @@ impl Inner {
         }
     }
 
-    /// Blocks that are to be sent to others and are bad here: what another serving member has is taken, which has everything
-    /// acknowledged too, and then it begins anew.
+    /// Blocks that are to be sent to others and are bad here: what another serving member has is taken, which has
+    /// everything acknowledged too, and then it begins anew.
     async fn heal_own(self: &Arc<Self>, member: &Member, id: ChunkId, blocks: Range<u32>) -> Result<(), WireError> {
         for block in blocks {
             if on_control(&member.store, move |store| store.verify_block(id, block)).await? {
@@ -379,8 +380,8 @@ fn sum_of(disk: DiskId, serving: bool, theirs: &ChunkSummary) -> OverwriteSum {
     OverwriteSum { disk, serving, number: number_in(theirs), length, table_crc }
 }
 
-/// Blocks in which tables differ. Where both end within a block nobody adds to it if they are sealed, or of an earlier epoch: then one of
-/// them may have forgotten that it was sealed, and overwritten since.
+/// Blocks in which tables differ. Where both end within a block nobody adds to it if they are sealed, or of an earlier
+/// epoch: then one of them may have forgotten that it was sealed, and overwritten since.
 fn differing(member: &Member, ours: &ChunkTables, theirs: &Theirs) -> Vec<Range<u32>> {
     let is_old = ours.info.creation_epoch < member.pg.epoch;
     let (here, there) = (&ours.info, &theirs.summary);

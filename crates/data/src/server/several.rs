@@ -1,5 +1,5 @@
-//! Some chunks of one member brought at the same time: a chunk is asked for, waits for the network and for disks, and is
-//! written, piece by piece, so one alone uses little of what there is.
+//! Some chunks of one member brought at the same time: a chunk is asked for, waits for the network and for disks, and
+//! is written, piece by piece, so one alone uses little of what there is.
 
 use std::future::Future;
 
@@ -37,8 +37,8 @@ impl Inner {
     }
 }
 
-/// Awaits all of them, so many at a time. After an error of `take` none is begun any more; what was begun is awaited all the
-/// same, so nothing is left of it that others could meet.
+/// Awaits all of them, so many at a time. After an error of `take` none is begun any more; what was begun is awaited
+/// all the same, so nothing is left of it that others could meet.
 async fn some_at_a_time<F: Future, E>(
     at_most: usize,
     all: impl Iterator<Item = F>,
@@ -61,7 +61,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A pass would be as slow as one chunk after the other, hold too much at once, or leave copies under way behind it.
+    /// A pass would be as slow as one chunk after the other, hold too much at once, or leave copies under way behind
+    /// it.
     #[test]
     fn some_are_under_way_and_all_that_began_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

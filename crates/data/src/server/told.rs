@@ -1,7 +1,8 @@
-//! [`Told`]: a state that was told and is not on the disk. Mostly that lasts as long as a sync; a disk without room takes none.
+//! [`Told`]: a state that was told and is not on the disk. Mostly that lasts as long as a sync; a disk without room
+//! takes none.
 //!
-//! Invariant: nothing is answered against a state that was told, whether the disk has it or not. It is told on to the disk with each
-//! heartbeat: nobody else repeats it to a member that left.
+//! Invariant: nothing is answered against a state that was told, whether the disk has it or not. It is told on to the
+//! disk with each heartbeat: nobody else repeats it to a member that left.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! [`Unhealed`]: blocks that are known to be bad and could not be healed. They are tried again by themselves, told to whoever
-//! asks and to the manager, and kept on their disk, so that they are known again after a restart.
+//! [`Unhealed`]: blocks that are known to be bad and could not be healed. They are tried again by themselves, told to
+//! whoever asks and to the manager, and kept on their disk, so that they are known again after a restart.
 //!
-//! Invariants: a block is in the list from its first failure until it was found good, freed, cut off or deleted; a chunk that was
-//! changed is looked at again at once. No more than [`BAD_BLOCKS_MAX`] are remembered on a node; that there were more is
-//! remembered until the list is empty. Not here: how a block is healed (`heal.rs`).
+//! Invariants: a block is in the list from its first failure until it was found good, freed, cut off or deleted; a
+//! chunk that was changed is looked at again at once. No more than [`BAD_BLOCKS_MAX`] are remembered on a node; that
+//! there were more is remembered until the list is empty. Not here: how a block is healed (`heal.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -290,7 +290,8 @@ mod tests {
         assert!(unhealed.counts().is_empty() && unhealed.shapes.is_empty());
     }
 
-    /// The list would be written every second while many blocks are bad, or not at all; or it would be taken for all there is.
+    /// The list would be written every second while many blocks are bad, or not at all; or it would be taken for all
+    /// there is.
     #[test]
     fn lists_are_kept_now_and_then_and_are_bounded() {
         let (mut unhealed, mut now) = (Unhealed::new(Duration::from_secs(1)), Time(1_000_000_000_000));

@@ -1,8 +1,8 @@
-//! Chunks that a serving member lacks, or has less of, without anybody noticing: what other serving members list is held against what is here,
-//! and what is missing is brought back as if a reader had asked for it.
+//! Chunks that a serving member lacks, or has less of, without anybody noticing: what other serving members list is
+//! held against what is here, and what is missing is brought back as if a reader had asked for it.
 //!
-//! Invariants: only what was sealed, and only if so many others have it that it can be brought; one page of each member at a time.
-//! Not here: when that is done (`compare.rs`).
+//! Invariants: only what was sealed, and only if so many others have it that it can be brought; one page of each member
+//! at a time. Not here: when that is done (`compare.rs`).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl Inner {
         }
     }
 
-    /// Where a copy of the same length has other checksums elsewhere, one of the two may be damaged: what is bad here is healed, and there
-    /// the same is done.
+    /// Where a copy of the same length has other checksums elsewhere, one of the two may be damaged: what is bad here
+    /// is healed, and there the same is done.
     async fn look_at_differing(
         self: &Arc<Self>,
         member: &Member,

@@ -1,12 +1,13 @@
 //! [`Word`]: since when this server knows all that the manager knew then, about every group of its disks.
 //!
-//! Whoever may have been removed from a group, and does not know it, has blocks that others overwrite. So a reader who asks for it
-//! gets copies only while the word is young; and a primary overwrites nothing in place after a member left, for longer than a
-//! word stays young anywhere. A word counts from the moment in which it was asked for, and only once every state that came with it
-//! is at least [told](super::told).
+//! Whoever may have been removed from a group, and does not know it, has blocks that others overwrite. So a reader who
+//! asks for it gets copies only while the word is young; and a primary overwrites nothing in place after a member left,
+//! for longer than a word stays young anywhere. A word counts from the moment in which it was asked for, and only once
+//! every state that came with it is at least [told](super::told).
 //!
-//! Whoever has just started may have a disk that forgot what it had synced, and serve all the same, because too few others do: what
-//! was overwritten there is compared in the first moments. So for these, too, a reader is sent to somebody else.
+//! Whoever has just started may have a disk that forgot what it had synced, and serve all the same, because too few
+//! others do: what was overwritten there is compared in the first moments. So for these, too, a reader is sent to
+//! somebody else.
 
 use cairn_chunk_core::fence;
 use cairn_types::{ErrorCode, Time};
@@ -61,7 +62,8 @@ impl Inner {
         Err(WireError::new(ErrorCode::Unavailable, text))
     }
 
-    /// Refuses in the first moments after the start, if somebody else serves: the copies here may not have been compared yet.
+    /// Refuses in the first moments after the start, if somebody else serves: the copies here may not have been
+    /// compared yet.
     pub(super) fn check_compared(&self, member: &Member) -> Result<(), WireError> {
         let (now, since) = (self.clock.now(), self.word.times.lock().since);
         let old = since.is_some_and(|since| now.since(since) >= self.config.compared_within);

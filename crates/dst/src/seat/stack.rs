@@ -1,9 +1,9 @@
-//! Seats for x86-64: a turn costs some dozen instructions, and where the kernel does not allow one of them a small call of the
-//! system, for the place of thread values.
+//! Seats for x86-64: a turn costs some dozen instructions, and where the kernel does not allow one of them a small call
+//! of the system, for the place of thread values.
 //!
-//! Each thread of the run is one of the system, which gives it its stack and thread values and then sleeps in [`park`]; the
-//! thread that began the run goes round on all their stacks. A thread that has come to its end is done with by its own
-//! one of the system, which awakes for that.
+//! Each thread of the run is one of the system, which gives it its stack and thread values and then sleeps in [`park`];
+//! the thread that began the run goes round on all their stacks. A thread that has come to its end is done with by its
+//! own one of the system, which awakes for that.
 //!
 //! Invariants: [`park`] uses no stack while it sleeps, as that is used by then; who leaves for good is let go only
 //! by who runs after it, when nobody is on its stack any more.

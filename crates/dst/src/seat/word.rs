@@ -1,5 +1,5 @@
-//! Seats for any processor: each thread waits in the system until its word is set. A turn costs two calls of the system and
-//! a switch of its threads.
+//! Seats for any processor: each thread waits in the system until its word is set. A turn costs two calls of the system
+//! and a switch of its threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

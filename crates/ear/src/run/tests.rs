@@ -78,7 +78,8 @@ fn writes_take_what_their_chains_take() {
     let held = time(&small(Policy::Ear, LinkModel::Held));
     assert!((disk..1.2 * disk).contains(&held), "{held} s");
     let slow = Setting { node_mbit: 200.0, rack_mbit: 200.0, ..small(Policy::Ear, LinkModel::Held) };
-    // Both parcels over the first hop, at 14.4 MB/s, then both over the second; before that they are read, at last written.
+    // Both parcels over the first hop, at 14.4 MB/s, then both over the second; before that they are read, at last
+    // written.
     let hops = 2.0 * 64.0 / 14.4;
     let (read, written) = (64.0 * 0.007_222, 64.0 * 0.013_333);
     assert!((hops + read..hops + read + written).contains(&time(&slow)), "{} s", time(&slow));

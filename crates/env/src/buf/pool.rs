@@ -3,10 +3,10 @@
 //! Invariants: bytes in use plus idle bytes never exceed the limit; requests that have to wait are served in order
 //! of arrival (a later small request does not overtake); a dropped wait gives its place up.
 //!
-//! Capacities are rounded up to a size class (powers of two with quarter steps, at least [`BUF_ALIGN`]), so at most
-//! a quarter of what is asked is lost and buffers fit one another's place. The most recently returned buffer of a
-//! class is handed out first: it is the one still in the processor's cache. Buffers that nobody needs any more are freed
-//! by whoever has a timer ([`BufPool::trim`]).
+//! Capacities are rounded up to a size class (powers of two with quarter steps, at least [`BUF_ALIGN`]), so at most a
+//! quarter of what is asked is lost and buffers fit one another's place. The most recently returned buffer of a class
+//! is handed out first: it is the one still in the processor's cache. Buffers that nobody needs any more are freed by
+//! whoever has a timer ([`BufPool::trim`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -193,7 +193,8 @@ impl BufPool {
         !self.shared.lock().waiters.is_empty()
     }
 
-    /// Frees what was idle all the time since the last call. To be called every [`POOL_TRIM_EVERY`] by whoever has a timer.
+    /// Frees what was idle all the time since the last call. To be called every [`POOL_TRIM_EVERY`] by whoever has a
+    /// timer.
     pub fn trim(&self) {
         let unneeded = self.shared.lock().trim();
         drop(unneeded);

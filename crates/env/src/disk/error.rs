@@ -141,8 +141,8 @@ pub enum DiskError {
         /// What needed the space.
         op: DiskOp,
     },
-    /// The process or the machine lacks descriptors or memory: nothing is known of the disk, and it is to be repeated. Some
-    /// of a write may have been done.
+    /// The process or the machine lacks descriptors or memory: nothing is known of the disk, and it is to be repeated.
+    /// Some of a write may have been done.
     #[error("{path}: {op} failed for want of {}", wanted(*.errno))]
     Shortage {
         /// The path of the file.
@@ -251,7 +251,8 @@ impl DiskError {
         !matches!(self, Self::NoSpace { .. } | Self::Shortage { .. } | Self::Gone { .. } | Self::Io { .. })
     }
 
-    /// Whether descriptors or memory were lacking, which says nothing of the disk ([`super::PatientDisk`] waits for them).
+    /// Whether descriptors or memory were lacking, which says nothing of the disk ([`super::PatientDisk`] waits for
+    /// them).
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Shortage { .. })
     }

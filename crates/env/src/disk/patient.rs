@@ -1,6 +1,6 @@
-//! [`PatientDisk`]: a disk whose operations wait while the machine or the process is short of what has nothing to do with
-//! the disk: file descriptors, memory of the kernel. Such an error says nothing of the device, and a log that stopped
-//! for it, or a disk that left service, would stay so when the shortage is long over.
+//! [`PatientDisk`]: a disk whose operations wait while the machine or the process is short of what has nothing to do
+//! with the disk: file descriptors, memory of the kernel. Such an error says nothing of the device, and a log that
+//! stopped for it, or a disk that left service, would stay so when the shortage is long over.
 //!
 //! Invariants: a failed sync is never repeated (what it dropped is not known); everything else that is short is
 //! repeated until it works or the owner [ends](PatientDisk::new). While anything waits, [`short_of`] says for what.

@@ -1,8 +1,8 @@
 //! [`RealDisk`]: a directory of the machine.
 //!
-//! Invariants: every path is resolved below the directory opened at the start (a rename of the directory does not
-//! move the disk); what is made is for its owner alone; file handles are closed on exec; a lock belongs to the open file description made for it.
-//! Not here: reading and writing (`real_file.rs`).
+//! Invariants: every path is resolved below the directory opened at the start (a rename of the directory does not move
+//! the disk); what is made is for its owner alone; file handles are closed on exec; a lock belongs to the open file
+//! description made for it. Not here: reading and writing (`real_file.rs`).
 #![allow(clippy::disallowed_methods, reason = "this file is the seam's one access to the machine's directories")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -53,7 +53,8 @@ fn what_is_in_memory_is_read_without_waiting() {
     assert!(!direct.is_direct() || direct.read_in_memory(&mut back, 0).is_none());
 }
 
-/// A repair would get other bytes than a reader, or less at the end of a file; or a file system that cannot would fail it.
+/// A repair would get other bytes than a reader, or less at the end of a file; or a file system that cannot would fail
+/// it.
 #[test]
 fn what_is_read_once_is_the_same() {
     let (_dir, disk) = disk();

@@ -1,8 +1,8 @@
 //! The loop of all kernels, over vectors of an instruction set ([`Lanes`]).
 //!
-//! For each place in the shards it loads a vector or two of every source once and accumulates the products of up to four
-//! outputs in registers, so that no output is read back. A last part shorter than a vector goes through a buffer on the
-//! stack; nothing is read or written outside of the shards.
+//! For each place in the shards it loads a vector or two of every source once and accumulates the products of up to
+//! four outputs in registers, so that no output is read back. A last part shorter than a vector goes through a buffer
+//! on the stack; nothing is read or written outside of the shards.
 use super::{GROUP_ROWS, Group};
 
 /// The longest vector, in bytes.

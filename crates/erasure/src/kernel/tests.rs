@@ -3,8 +3,8 @@ use super::lanes::{self, Lanes};
 use super::*;
 use crate::gf::{AFFINE, mul};
 
-/// `gf2p8affineqb` of one byte, as the processor's manual defines it: bit i of the result is the parity of byte 7 − i of
-/// the matrix and the operand.
+/// `gf2p8affineqb` of one byte, as the processor's manual defines it: bit i of the result is the parity of byte 7 − i
+/// of the matrix and the operand.
 fn affine(matrix: u64, operand: u8) -> u8 {
     (0..8).fold(0, |result, bit| {
         let row = (matrix >> ((7 - bit) * 8)) as u8;

@@ -1,4 +1,5 @@
-//! Parity bytes that are on disk, computed once outside of this project from the description in docs/internals/erasure.md.
+//! Parity bytes that are on disk, computed once outside of this project from the description in
+//! docs/internals/erasure.md.
 use crate::{codec, schemes};
 
 /// Byte i of data shard d is 37 d + 11 i + 1.

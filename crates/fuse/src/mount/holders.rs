@@ -25,7 +25,8 @@ pub fn users(dir: &Path) -> Option<String> {
     listed(found)
 }
 
-/// Other places where the file system with this device number (`major:minor`) is mounted, in this and in other name spaces.
+/// Other places where the file system with this device number (`major:minor`) is mounted, in this and in other name
+/// spaces.
 pub fn other_places(device: &str) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();

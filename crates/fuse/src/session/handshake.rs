@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the mount wants; the kernel may know less.
 ///
-/// Not `FUSE_ATOMIC_O_TRUNC`: with it an open with O_TRUNC cuts the file before the kernel looks whether it
-/// may, and a program that runs is emptied although the open fails with ETXTBSY. Without it the kernel cuts after its checks.
+/// Not `FUSE_ATOMIC_O_TRUNC`: with it an open with O_TRUNC cuts the file before the kernel looks whether it may, and a
+/// program that runs is emptied although the open fails with ETXTBSY. Without it the kernel cuts after its checks.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::EXPORT_SUPPORT

@@ -1,7 +1,7 @@
 //! Requests that were read and are not answered: how many, and where an interrupt finds one.
 //!
-//! Invariants owned here: each is in the table from before its operation starts until its answer is sent; a reader waits
-//! when [`IN_FLIGHT_MAX`](super::IN_FLIGHT_MAX) are there.
+//! Invariants owned here: each is in the table from before its operation starts until its answer is sent; a reader
+//! waits when [`IN_FLIGHT_MAX`](super::IN_FLIGHT_MAX) are there.
 use super::{IN_FLIGHT_MAX, watchdog};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! Interrupts: a signal came for a process that waits for an answer.
 //!
 //! The kernel keeps even a killed process until its request is answered, and it does not say which signal it was. So: a
-//! process with a pending SIGKILL (the kernel also makes one of Ctrl-C where the program does not handle it) is let go at
-//! once; waits for locks hear of it and end at once, as POSIX wants, but not before it is known whether they got the lock;
-//! everything else goes on for a grace, since programs do not expect
-//! EINTR from files, and ends after it. The answer of an ended operation is EINTR; a change that was sent may be done.
+//! process with a pending SIGKILL (the kernel also makes one of Ctrl-C where the program does not handle it) is let go
+//! at once; waits for locks hear of it and end at once, as POSIX wants, but not before it is known whether they got the
+//! lock; everything else goes on for a grace, since programs do not expect EINTR from files, and ends after it. The
+//! answer of an ended operation is EINTR; a change that was sent may be done.
 use super::Session;
 use crate::abi::opcode::Opcode;
 use std::sync::Arc;

@@ -60,7 +60,8 @@ impl Session {
             }
         });
     }
-    /// The same as [`notify_attributes`](Self::notify_attributes) here and now: it waits for nothing, as it leaves the pages.
+    /// The same as [`notify_attributes`](Self::notify_attributes) here and now: it waits for nothing, as it leaves the
+    /// pages.
     pub(super) fn invalidate_attributes(&self, node: u64) {
         match self.device.invalidate_inode(node, -1, 0) {
             Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}

@@ -1,7 +1,8 @@
 //! Inodes that were seen with a setuid or setgid bit, which a write may take away.
 //!
-//! The kernel says of every write of an ordinary user that it takes these bits away, whether they are set or not. It knows
-//! attributes only from answers of this mount, so remembering them here saves asking for attributes before each write.
+//! The kernel says of every write of an ordinary user that it takes these bits away, whether they are set or not. It
+//! knows attributes only from answers of this mount, so remembering them here saves asking for attributes before each
+//! write.
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

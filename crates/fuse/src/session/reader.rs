@@ -1,9 +1,9 @@
 //! Threads that read requests from the device.
 //!
-//! The kernel wakes one of them for a request, so there is no herd. Data of a write is read straight into a page-aligned
-//! buffer that `vfs` keeps: header and structure, which have a fixed length, go to another place with the same system
-//! call. A thread that waits for a request is ended by a signal, sent until it is gone; it never ends between reading a
-//! request and handing it on.
+//! The kernel wakes one of them for a request, so there is no herd. Data of a write is read straight into a
+//! page-aligned buffer that `vfs` keeps: header and structure, which have a fixed length, go to another place with the
+//! same system call. A thread that waits for a request is ended by a signal, sent until it is gone; it never ends
+//! between reading a request and handing it on.
 use super::Session;
 use super::handshake::IO_MAX;
 use super::request::Request;
@@ -23,8 +23,8 @@ use zerocopy::FromBytes;
 
 /// Header and structure of a write.
 const HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
-/// Writes of at least this keep the buffer that they were read into. Smaller ones are copied into one of their size: `vfs` counts
-/// bytes that were written, and the buffers that it keeps must not be much larger.
+/// Writes of at least this keep the buffer that they were read into. Smaller ones are copied into one of their size:
+/// `vfs` counts bytes that were written, and the buffers that it keeps must not be much larger.
 const KEEP_MIN: usize = IO_MAX / 4 * 3;
 /// Smaller ones than this are not aligned either: `vfs` copies them together.
 const ALIGN_MIN: usize = 64 << 10;
@@ -41,8 +41,8 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Starts reading, with one thread for each lane that requests are handed to. The receiver hears when the file system
-    /// is unmounted.
+    /// Starts reading, with one thread for each lane that requests are handed to. The receiver hears when the file
+    /// system is unmounted.
     pub fn start(session: &Arc<Session>, lanes: &[Handle]) -> std::io::Result<(Readers, watch::Receiver<bool>)> {
         install_wake_handler()?;
         let (ended, hears) = watch::channel(false);
@@ -79,8 +79,8 @@ impl Readers {
     }
 }
 
-/// Where the kernel can send again what a dead worker had, all threads share one descriptor; elsewhere each has its own,
-/// so that these requests fail at once.
+/// Where the kernel can send again what a dead worker had, all threads share one descriptor; elsewhere each has its
+/// own, so that these requests fail at once.
 fn device_of_thread(session: &Session, number: usize) -> Device {
     if session.agreed.has(crate::abi::init::HAS_RESEND) {
         return session.device.clone();

@@ -1,9 +1,10 @@
-//! Requests that a worker had when it died: the kernel hands them to the next one, marked, and nobody knows whether they
-//! were done.
+//! Requests that a worker had when it died: the kernel hands them to the next one, marked, and nobody knows whether
+//! they were done.
 //!
 //! Of changes that cannot be done twice, the error that a repeat gives is taken as success if what is there now is what
-//! the request wanted. The other reading (somebody else did the same at that moment) has the same result for the caller,
-//! except that `O_EXCL`-style creation then succeeds for two: so the owner has to fit and the inode has to be young.
+//! the request wanted. The other reading (somebody else did the same at that moment) has the same result for the
+//! caller, except that `O_EXCL`-style creation then succeeds for two: so the owner has to fit and the inode has to be
+//! young.
 use super::Session;
 use super::attributes::time;
 use super::reply::{Outcome, Reply};

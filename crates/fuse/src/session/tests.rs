@@ -301,7 +301,8 @@ impl Drop for Aio {
     }
 }
 
-/// A program would read old bytes after its write was completed: another one read the same pages while it was under way.
+/// A program would read old bytes after its write was completed: another one read the same pages while it was under
+/// way.
 #[test]
 fn reads_see_direct_writes_that_were_completed() {
     let Some(mounted) = Mounted::new() else { return };

@@ -1,9 +1,10 @@
 //! Whether the threads that serve requests get on, seen from a thread that serves none.
 //!
-//! An operation that goes round in circles, or waits for a lock for ever, holds its thread: no timer of that thread fires and
-//! no interrupt is read. Then callers that were killed are let go here, the mount's limit for operations is kept from here,
-//! and a worker whose threads stood still for that long is replaced. Invariants owned here: time is counted in own looks, so
-//! a process that was stopped as a whole blames nobody; what is answered here is answered once.
+//! An operation that goes round in circles, or waits for a lock for ever, holds its thread: no timer of that thread
+//! fires and no interrupt is read. Then callers that were killed are let go here, the mount's limit for operations is
+//! kept from here, and a worker whose threads stood still for that long is replaced. Invariants owned here: time is
+//! counted in own looks, so a process that was stopped as a whole blames nobody; what is answered here is answered
+//! once.
 use super::Session;
 use super::in_flight::{InFlight, Old};
 use super::interrupt::is_killed;
@@ -183,8 +184,8 @@ impl Watchdog {
             timed_out: 0,
         }
     }
-    /// For how many looks some thread has stood still. Lets callers go that wait for it, those that were killed at once,
-    /// all others after `limit` looks.
+    /// For how many looks some thread has stood still. Lets callers go that wait for it, those that were killed at
+    /// once, all others after `limit` looks.
     fn look(&mut self, seen: &Seen<'_>, limit: u32) -> u32 {
         seen.in_flight.next_look();
         let mut still = 0;

@@ -27,8 +27,8 @@ pub enum Replaced {
     Unmounted,
 }
 
-/// Tries until a worker serves or the mount is gone. Meanwhile requests wait; after the mount's limit for operations, or
-/// when workers keep dying, they fail.
+/// Tries until a worker serves or the mount is gone. Meanwhile requests wait; after the mount's limit for operations,
+/// or when workers keep dying, they fail.
 pub async fn replace(spec: Arc<MountSpec>, connection: Connection, mut backoff: Backoff) -> Replaced {
     let down = Instant::now();
     let patience = Duration::from_secs_f64(spec.options.timeout);

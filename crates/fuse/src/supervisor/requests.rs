@@ -146,8 +146,9 @@ impl Supervisor {
         );
         Failure::new(failure.kind, text)
     }
-    /// The worker of a mount that was taken away ends by itself, unless the file system is at another place, too, where it
-    /// goes on serving, or it cannot write everything out, or hangs. One that hangs is ended, but not before everything is written.
+    /// The worker of a mount that was taken away ends by itself, unless the file system is at another place, too, where
+    /// it goes on serving, or it cannot write everything out, or hangs. One that hangs is ended, but not before
+    /// everything is written.
     async fn left_behind(&mut self, limit: Duration) -> Left {
         let Serving::Worker(worker) = &mut self.serving else { return Left::Ended };
         match end_of(worker, LEFT_BEHIND, limit).await {
@@ -271,7 +272,8 @@ impl Supervisor {
     }
 }
 
-/// Waits so long for the end of a worker; none: it is still there and said nothing. What it could not write it is asked for again.
+/// Waits so long for the end of a worker; none: it is still there and said nothing. What it could not write it is asked
+/// for again.
 async fn end_of(worker: &mut WorkerProcess, at_most: Duration, sync_limit: Duration) -> Option<Left> {
     match tokio::time::timeout(at_most, worker.ended_or_failed()).await {
         Ok(Ok(ended)) => Some(left(ended)),

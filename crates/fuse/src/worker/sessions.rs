@@ -1,5 +1,5 @@
-//! Which session of the cluster a worker uses, noted where the next worker finds it: that one ends it if this worker dies,
-//! so that locks of programs that may be gone, too, do not wait for the lease to expire.
+//! Which session of the cluster a worker uses, noted where the next worker finds it: that one ends it if this worker
+//! dies, so that locks of programs that may be gone, too, do not wait for the lease to expire.
 //!
 //! Invariants: a session is ended by another worker only when its own is dead, and after everything open is open under
 //! the new worker's session; the first one is noted before the worker serves anything.

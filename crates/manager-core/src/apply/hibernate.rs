@@ -1,7 +1,7 @@
 //! Nodes and racks that are taken down for a time and come back: nothing is repaired for them meanwhile.
 //!
-//! Refused is what would leave a placement group with fewer serving members than writes need, a meta partition or the managers without
-//! a majority, and a second failure domain at the same time.
+//! Refused is what would leave a placement group with fewer serving members than writes need, a meta partition or the
+//! managers without a majority, and a second failure domain at the same time.
 use super::Outcome;
 use crate::command::Hibernate;
 use crate::items::{Node, Roles};

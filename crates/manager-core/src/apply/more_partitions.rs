@@ -5,7 +5,8 @@
 //! | a partition whose range has no end | it is asked to end it; when it says so, its range gets that end and the new partitions are made, in one step |
 //! | ranges with ends | the new partitions are made at once |
 //!
-//! Invariants: ids behind the end of a range are given to others only after the end is in that partition's own log; a range is given once.
+//! Invariants: ids behind the end of a range are given to others only after the end is in that partition's own log; a
+//! range is given once.
 use super::volume_partitions::VOLUME_PARTITIONS_MAX;
 use super::{Outcome, partitions::unknown_partition};
 use crate::change::ItemKey;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl State {
-    /// Why a node that is none cannot become a manager, if so. One that was removed cannot register, and would never get its vote.
+    /// Why a node that is none cannot become a manager, if so. One that was removed cannot register, and would never
+    /// get its vote.
     pub fn manager_flaw(&self, id: NodeId) -> Option<String> {
         if id.get() == 0 || id.get() >= NODE_ID_FIRST {
             return Some(format!("managers have numbers 1 to {}, not {}", NODE_ID_FIRST - 1, id.get()));

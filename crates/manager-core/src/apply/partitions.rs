@@ -43,7 +43,8 @@ impl State {
         partition.target = target;
         partition.wish = wish;
         partition.changed = true;
-        // Its directory may be of before it had the partition: then it begins with nothing; else it says again that it has begun.
+        // Its directory may be of before it had the partition: then it begins with nothing; else it says again that it
+        // has begun.
         partition.begun.retain(|node| node.get() != command.renew);
         self.touch(ItemKey::Partition(id));
         Ok(Outcome::Done)

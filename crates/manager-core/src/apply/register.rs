@@ -91,7 +91,8 @@ impl State {
                 self.next.node += 1;
                 Ok(id)
             }
-            // A member of the manager's group has its number from its configuration; its first registration tells its uuid.
+            // A member of the manager's group has its number from its configuration; its first registration tells its
+            // uuid.
             None if claimed.get() < NODE_ID_FIRST
                 && self.node(claimed).is_some_and(|n| n.uuid.is_none() && n.roles.has(Roles::MANAGER)) =>
             {

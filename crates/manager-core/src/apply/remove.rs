@@ -1,8 +1,9 @@
 //! Disks and nodes that keep nothing are taken out of the cluster for good.
 //!
-//! Invariants: nothing is removed that a group in use may need: as a member, on the way to be one, or as a former member
-//! that may have what others lack. What is removed never comes back under its number, so that it may still have something of a
-//! group matters to nobody: it is forgotten as a former member. The items stay, so that who comes back is known.
+//! Invariants: nothing is removed that a group in use may need: as a member, on the way to be one, or as a former
+//! member that may have what others lack. What is removed never comes back under its number, so that it may still have
+//! something of a group matters to nobody: it is forgotten as a former member. The items stay, so that who comes back
+//! is known.
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::command::Remove;

@@ -1,7 +1,8 @@
 //! A restored state begins to wait, takes up what nodes know, and goes on.
 //!
-//! Whatever makes no sense beside the state is left out: a message of a node must not make the members of the manager's group stop.
-//! Every part may be repeated, by a leader that comes after one which did half of it: what is known already is not changed.
+//! Whatever makes no sense beside the state is left out: a message of a node must not make the members of the manager's
+//! group stop. Every part may be repeated, by a leader that comes after one which did half of it: what is known already
+//! is not changed.
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::items::{Disk, DiskState, Node, Partition, Roles, Volume, volume_name_flaw};
@@ -167,7 +168,8 @@ impl State {
         self.touch(ItemKey::Volume(id));
     }
 
-    /// With the end of its range, where a later partition shows that it has one; of one that is known, that partition gets its end.
+    /// With the end of its range, where a later partition shows that it has one; of one that is known, that partition
+    /// gets its end.
     fn with_end(&mut self, told: &wire::Partition) -> wire::Partition {
         let (id, volume) = (PartitionId(told.id), VolumeId(told.volume));
         let others = || self.partitions().filter(|other| other.volume == volume && other.id != id && !other.removed);

@@ -5,9 +5,10 @@
 //! | one partition | 1 to `u64::MAX` |
 //! | several | `i << 40` to `((i + 1) << 40) - 1`; the first one begins at 1, which is the root |
 //!
-//! Invariants: ranges of a volume do not meet, and the top byte of an id of a volume with several partitions is 0. Members are in distinct
-//! failure domains; within that, partitions and first members (who lead at first) are spread as evenly as nodes allow.
-//! Not here: when a volume may be made (`volumes.rs`), other members later (`partitions.rs`), more partitions later (`more_partitions.rs`).
+//! Invariants: ranges of a volume do not meet, and the top byte of an id of a volume with several partitions is 0.
+//! Members are in distinct failure domains; within that, partitions and first members (who lead at first) are spread as
+//! evenly as nodes allow. Not here: when a volume may be made (`volumes.rs`), other members later (`partitions.rs`),
+//! more partitions later (`more_partitions.rs`).
 use crate::change::ItemKey;
 use crate::config::Key;
 use crate::items::{Partition, Roles};
@@ -20,7 +21,8 @@ use std::sync::Arc;
 
 /// Most partitions that one volume is made with.
 pub const VOLUME_PARTITIONS_MAX: u32 = 4096;
-/// Most partitions of all volumes together after a volume of several is made: the map and what is reported of each go into one message.
+/// Most partitions of all volumes together after a volume of several is made: the map and what is reported of each go
+/// into one message.
 pub const PARTITIONS_MAX: usize = 5120;
 
 /// The top byte of an inode id is not given.
@@ -86,8 +88,9 @@ impl State {
         (0..count).map(|_| choose()).collect()
     }
 
-    /// The meta nodes that are up, with what they carry. A node stands for a disk of its own here: equal sizes, so the number of partitions
-    /// decides. Builds of before did not count first members, so volumes of one partition go without: all members decide alike.
+    /// The meta nodes that are up, with what they carry. A node stands for a disk of its own here: equal sizes, so the
+    /// number of partitions decides. Builds of before did not count first members, so volumes of one partition go
+    /// without: all members decide alike.
     pub(super) fn meta_nodes(&self, with_first: bool) -> Vec<DiskCandidate> {
         let (mut load, mut first): (BTreeMap<NodeId, u32>, BTreeMap<NodeId, u32>) = Default::default();
         for partition in self.partitions().filter(|partition| !partition.removed) {

@@ -4,10 +4,10 @@
 //! stop serving and drop them) and retires its placement groups under a new epoch: clients are fenced off, and data
 //! nodes drop the chunks once they have stored the retirement durably. It cannot be undone.
 //!
-//! A volume in the trash keeps everything, its name, its partitions and its groups, which go on being repaired and scrubbed; but
-//! meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the leader's to say, and not before
-//! the end that the setting named when it was put there.
-//! Not here: the partitions that a volume is made of (`volume_partitions.rs`).
+//! A volume in the trash keeps everything, its name, its partitions and its groups, which go on being repaired and
+//! scrubbed; but meta nodes serve nobody in it. It is restored as it was, or deleted; when its time is over that is the
+//! leader's to say, and not before the end that the setting named when it was put there. Not here: the partitions that
+//! a volume is made of (`volume_partitions.rs`).
 use super::Outcome;
 use crate::change::ItemKey;
 use crate::command::{CreateVolume, DeleteVolume, RestoreVolume, SetVolume, TrashVolume};

@@ -1,11 +1,12 @@
 //! Disks that are very full give groups to disks that are not.
 //!
-//! A disk fuller than `rebalance_above` gives one group at a time, the largest that fits, until it is below; only disks that are, and would be
-//! with the group and with all that is on its way to them, emptier than `rebalance_below` (and than the ceiling) get any. Both are those of the
-//! group's volume, or else of the cluster. So nobody who gets something has to give it on, groups do not go back and forth (each move makes
-//! disks more equal), and growth alone moves nothing. Failure domains are kept. What cannot be moved
-//! stays: that is no problem. Nothing begins while any group of the cluster lacks a member, and what is under way [gives up](gives_way)
-//! while repair has to wait for a place.
+//! A disk fuller than `rebalance_above` gives one group at a time, the largest that fits, until it is below; only disks
+//! that are, and would be with the group and with all that is on its way to them, emptier than `rebalance_below` (and
+//! than the ceiling) get any. Both are those of the group's volume, or else of the cluster. So nobody who gets
+//! something has to give it on, groups do not go back and forth (each move makes disks more equal), and growth alone
+//! moves nothing. Failure domains are kept. What cannot be moved stays: that is no problem. Nothing begins while any
+//! group of the cluster lacks a member, and what is under way [gives up](gives_way) while repair has to wait for a
+//! place.
 use super::{MovePlan, hindrance};
 use crate::command::{ReplaceIn, Swap};
 use crate::config::Key;
@@ -121,7 +122,8 @@ fn used(soft: &Soft, disk: DiskId, more: u64) -> Option<u64> {
     Some((u128::from(used) * 100 / u128::from(load.total_bytes)) as u64)
 }
 
-/// Disks that are too full, the fullest first. One that has just given something is looked at again when that is deleted there.
+/// Disks that are too full, the fullest first. One that has just given something is looked at again when that is
+/// deleted there.
 fn givers(state: &State, soft: &Soft, fills: &Fills) -> Vec<DiskId> {
     let full = |disk: DiskId| used(soft, disk, 0).filter(|used| fills.may_give(*used));
     let gives = |disk: DiskId| {

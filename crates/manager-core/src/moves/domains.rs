@@ -1,9 +1,10 @@
-//! Groups whose members are worse spread over racks and hosts than this cluster allows: after a node came back in another
-//! rack, or when a rack was added in which they would be safer.
+//! Groups whose members are worse spread over racks and hosts than this cluster allows: after a node came back in
+//! another rack, or when a rack was added in which they would be safer.
 //!
-//! A rack (or host) has too many members of a group if its loss takes so many that the group could not be read; or, of copies, if it
-//! has two of them although there are as many racks (hosts) as copies. Only groups that can get better are named: where another
-//! rack has at least two members fewer. So growth alone moves nothing that is safe where it is.
+//! A rack (or host) has too many members of a group if its loss takes so many that the group could not be read; or, of
+//! copies, if it has two of them although there are as many racks (hosts) as copies. Only groups that can get better
+//! are named: where another rack has at least two members fewer. So growth alone moves nothing that is safe where it
+//! is.
 use crate::items::Node;
 use crate::pg::Pg;
 use crate::state::State;

@@ -118,7 +118,8 @@ fn a_rack_is_emptied_one_member_of_a_group_at_a_time() {
     assert!(disks_of(&state, shards).iter().all(|disk| !state.is_drained(DiskId(*disk))), "{:?}", state.pg(shards));
 }
 
-/// Operators would be told to add disks although better places are just being filled, and a disk that takes nothing be counted busy.
+/// Operators would be told to add disks although better places are just being filled, and a disk that takes nothing be
+/// counted busy.
 #[test]
 fn better_places_that_are_busy_are_waited_for() {
     let mut state = cluster(9);
@@ -138,7 +139,8 @@ fn better_places_that_are_busy_are_waited_for() {
     assert_eq!(plan_at(&state, 0).groups.len(), 1);
 }
 
-/// A drain taken back would go on; one that nobody asked for would seem to exist; or a disk that never comes hold up the rest.
+/// A drain taken back would go on; one that nobody asked for would seem to exist; or a disk that never comes hold up
+/// the rest.
 #[test]
 fn cancelled_and_stuck_moves_give_up() {
     let mut state = cluster(9);

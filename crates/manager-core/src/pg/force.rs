@@ -1,10 +1,11 @@
 //! Giving up members that a group waits for: the one way in which a group goes on without what it had acknowledged.
 //!
-//! Only ever by an operator's explicit word. Members that are declared lost go offline; if then fewer serve or wait than
-//! reading needs, others that may lack what was written last serve in their place. Where every disk that had a part of the group
-//! is declared lost, disks without anything take places: what the group held is lost, and it goes on empty. Invariants: indices that
-//! the lost ones may have given are never given again (`index_floor`), or a file's extent would show another file's bytes; and
-//! nobody without anything serves while a disk that is not given up may have something.
+//! Only ever by an operator's explicit word. Members that are declared lost go offline; if then fewer serve or wait
+//! than reading needs, others that may lack what was written last serve in their place. Where every disk that had a
+//! part of the group is declared lost, disks without anything take places: what the group held is lost, and it goes on
+//! empty. Invariants: indices that the lost ones may have given are never given again (`index_floor`), or a file's
+//! extent would show another file's bytes; and nobody without anything serves while a disk that is not given up may
+//! have something.
 use super::{Former, Member, Pg};
 use cairn_types::{DiskId, MemberState};
 
@@ -27,8 +28,8 @@ impl Pg {
         self.scheme.read_minimum().saturating_sub(left)
     }
 
-    /// Members that could serve in the place of lost ones, and disks that were members and have not deleted what they had.
-    /// Of those of one [place](Self::position_of) only one can.
+    /// Members that could serve in the place of lost ones, and disks that were members and have not deleted what they
+    /// had. Of those of one [place](Self::position_of) only one can.
     pub fn stand_ins(&self, lost: &[DiskId]) -> impl Iterator<Item = DiskId> {
         let open = move |m: &super::Member| match m.state {
             MemberState::Syncing | MemberState::Offline => true,

@@ -1,15 +1,17 @@
 //! A member that works leaves, and another disk takes its place: drains, rebalancing, mended failure domains.
 //!
-//! The disk that comes **joins** first: it gets everything while the member that leaves serves as before. When it has verified that it
-//! holds its part, one entry gives it the place. In a replicated group it receives what is written meanwhile like any
-//! member that catches up, so it serves from that entry on. In an erasure group a place is a shard, and writers send a
-//! shard to one disk: the one that joins gets only what was written before its epoch, takes the place as *syncing* when all other members
-//! serve, receives what is written from then on, and gets the rest, which the disk that left still has.
+//! The disk that comes **joins** first: it gets everything while the member that leaves serves as before. When it has
+//! verified that it holds its part, one entry gives it the place. In a replicated group it receives what is written
+//! meanwhile like any member that catches up, so it serves from that entry on. In an erasure group a place is a shard,
+//! and writers send a shard to one disk: the one that joins gets only what was written before its epoch, takes the
+//! place as *syncing* when all other members serve, receives what is written from then on, and gets the rest, which the
+//! disk that left still has.
 //!
-//! Invariants: the number of serving members of a replicated group is never less by a move; in an erasure group it is one
-//! less from the last entry but one to the last, and what was acknowledged is at each moment on as many disks as
-//! before. At most one disk joins a group at a time; it is neither a member nor a former one, and the member table alone
-//! decides what it becomes. Whoever gives up on the way is a former member that never was complete: it deletes what it has.
+//! Invariants: the number of serving members of a replicated group is never less by a move; in an erasure group it is
+//! one less from the last entry but one to the last, and what was acknowledged is at each moment on as many disks as
+//! before. At most one disk joins a group at a time; it is neither a member nor a former one, and the member table
+//! alone decides what it becomes. Whoever gives up on the way is a former member that never was complete: it deletes
+//! what it has.
 use super::{Former, Member, Pg};
 use cairn_types::{DiskId, MemberState};
 

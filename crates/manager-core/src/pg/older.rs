@@ -1,16 +1,19 @@
-//! Disks that came back as older copies of themselves: they may lack what they had acknowledged, so they hold nothing for sure.
+//! Disks that came back as older copies of themselves: they may lack what they had acknowledged, so they hold nothing
+//! for sure.
 //!
-//! One that served, or was waited for, catches up like a member that was away, as long as the others that hold everything are enough to
-//! read. If they are not, what the older copies have together is all there is: those that are up serve at once, the group is
-//! **comparing**, and nobody answers clients before the primary has compared them. Invariants: nobody serves as an older copy
-//! while those who hold everything are enough; and that what was acknowledged may be lost is remembered until somebody says that he knows.
+//! One that served, or was waited for, catches up like a member that was away, as long as the others that hold
+//! everything are enough to read. If they are not, what the older copies have together is all there is: those that are
+//! up serve at once, the group is **comparing**, and nobody answers clients before the primary has compared them.
+//! Invariants: nobody serves as an older copy while those who hold everything are enough; and that what was
+//! acknowledged may be lost is remembered until somebody says that he knows.
 use super::{Around, Member, MemberEvent, Pg, next};
 use cairn_types::{DiskId, Epoch, MemberState};
 
 /// What is remembered of it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Older {
-    /// The epoch in which none was left that held everything for sure; 0: never. Every member goes on far above its mark of indices in it.
+    /// The epoch in which none was left that held everything for sure; 0: never. Every member goes on far above its
+    /// mark of indices in it.
     pub epoch: Epoch,
     /// The members are being compared: nobody serves clients.
     pub comparing: bool,
@@ -53,7 +56,8 @@ impl Pg {
         changed
     }
 
-    /// Members may lack what was acknowledged before this epoch, and nobody is left who knows: they are compared before they serve.
+    /// Members may lack what was acknowledged before this epoch, and nobody is left who knows: they are compared before
+    /// they serve.
     pub(crate) fn doubt(&mut self) {
         self.older = Older {
             epoch: self.epoch,

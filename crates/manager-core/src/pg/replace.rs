@@ -1,17 +1,19 @@
 //! Another disk in the place of a lost one, and the way back.
 //!
-//! Invariants: only an offline or waiting member is replaced, only while the others can be read without it, and never by a
-//! disk that is a member or was one and may still have something. The disk that leaves is remembered: if it is back before
-//! the group is complete it may have its place again, and it is told to delete what it has only once all members serve,
-//! which means that each of them was verified to hold its part of everything.
+//! Invariants: only an offline or waiting member is replaced, only while the others can be read without it, and never
+//! by a disk that is a member or was one and may still have something. The disk that leaves is remembered: if it is
+//! back before the group is complete it may have its place again, and it is told to delete what it has only once all
+//! members serve, which means that each of them was verified to hold its part of everything.
 //!
-//! Who is replaced while it is waited for misses nothing as long as the group cannot be written. Until then it serves at once
-//! when it is back, as it would have if it still had its place: so replacing it takes away no way back to the data.
+//! Who is replaced while it is waited for misses nothing as long as the group cannot be written. Until then it serves
+//! at once when it is back, as it would have if it still had its place: so replacing it takes away no way back to the
+//! data.
 use super::{Former, Member, Pg};
 use cairn_types::{DiskId, MemberState};
 
-/// Former members that are remembered of a group; beyond it nobody is replaced. None is forgotten that may have something:
-/// it would not learn that it is no member any more, and might get another place with the bytes of its old one.
+/// Former members that are remembered of a group; beyond it nobody is replaced. None is forgotten that may have
+/// something: it would not learn that it is no member any more, and might get another place with the bytes of its old
+/// one.
 pub const FORMERS_MAX: usize = 16;
 
 impl Pg {
@@ -38,7 +40,8 @@ impl Pg {
         FORMERS_MAX.saturating_sub(self.formers.len() + usize::from(self.joining.is_some()))
     }
 
-    /// Puts disks in the places of others: `swaps` has who leaves and who comes. All or nothing; true if the epoch rose.
+    /// Puts disks in the places of others: `swaps` has who leaves and who comes. All or nothing; true if the epoch
+    /// rose.
     pub fn replace(&mut self, swaps: &[(DiskId, DiskId)], able: impl Fn(DiskId) -> bool) -> bool {
         let leaves = |disk: DiskId| {
             let member = self.members.iter().find(|m| m.disk == disk);
@@ -66,9 +69,9 @@ impl Pg {
         self.raise(true)
     }
 
-    /// The way back of a disk that was replaced: it lacks less than the one that was put in its place, if that one is not
-    /// complete yet. If that one is complete but waited for, the disk serves instead, if it misses nothing either. True if
-    /// the epoch rose.
+    /// The way back of a disk that was replaced: it lacks less than the one that was put in its place, if that one is
+    /// not complete yet. If that one is complete but waited for, the disk serves instead, if it misses nothing either.
+    /// True if the epoch rose.
     pub fn take_back(&mut self, disk: DiskId, able: impl Fn(DiskId) -> bool) -> bool {
         let Some(former) = self.formers.iter().find(|f| f.disk == disk && !f.drop).copied() else { return false };
         let position = usize::from(former.position);

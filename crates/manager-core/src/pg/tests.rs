@@ -192,8 +192,8 @@ fn destroyed_disks_are_given_up_by_word_only() {
     assert_eq!(states(&pg), [Syncing, Serving, Offline]);
 }
 
-/// When the last complete copies are given up, an old copy that was replaced would be passed over for the little that its
-/// successor has got so far; or both of one shard would count as two.
+/// When the last complete copies are given up, an old copy that was replaced would be passed over for the little that
+/// its successor has got so far; or both of one shard would count as two.
 #[test]
 fn a_replaced_disk_may_stand_in() {
     let d = DiskId(9);
@@ -266,7 +266,8 @@ fn older_copies_wait_for_who_holds_everything() {
     assert_eq!(states(&pg), [Syncing, Syncing, Serving]);
 }
 
-/// Nobody would ever serve again, or the loss would be named nowhere, or clients would read one of the copies before they were compared.
+/// Nobody would ever serve again, or the loss would be named nowhere, or clients would read one of the copies before
+/// they were compared.
 #[test]
 fn when_all_are_older_copies_they_serve_together_once_compared() {
     let mut pg = pg(3);
@@ -303,7 +304,8 @@ fn who_catches_up_takes_part_in_the_comparison_of_older_copies() {
     assert_eq!(states(&filled), [Serving, Serving, Syncing], "it never had everything");
 }
 
-/// Shards would be given up for lost while k of them are sure, or a disk that never was complete would count as one of the last.
+/// Shards would be given up for lost while k of them are sure, or a disk that never was complete would count as one of
+/// the last.
 #[test]
 fn of_shards_k_are_enough() {
     let disks: Vec<DiskId> = (1..=5).map(DiskId).collect();

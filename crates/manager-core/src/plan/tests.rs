@@ -234,7 +234,8 @@ fn a_new_empty_disk_is_not_swamped() {
     }
 }
 
-/// A disk that came in the place of another one, or back after others had replaced it, would be empty until those are full.
+/// A disk that came in the place of another one, or back after others had replaced it, would be empty until those are
+/// full.
 #[test]
 fn disks_without_groups_get_their_share() {
     const ROOM: u64 = 1 << 39;

@@ -1,6 +1,7 @@
 //! Nodes that are down, mute, copied, or say what they lack.
 //!
-//! Invariant: whoever is down is named until it is back, was removed, or is announced to hibernate and nothing lacks it.
+//! Invariant: whoever is down is named until it is back, was removed, or is announced to hibernate and nothing lacks
+//! it.
 use super::partitions::alone_on;
 use super::{Problems, Severity, groups, names};
 use crate::items::{Node, Partition, Roles};

@@ -1,4 +1,5 @@
-//! Partitions without a leader, and those whose members change. Volumes may have thousands: what is the same of many is one line.
+//! Partitions without a leader, and those whose members change. Volumes may have thousands: what is the same of many is
+//! one line.
 use super::{Problems, names, names_up_to};
 use crate::items::Partition;
 use crate::soft::Soft;

@@ -7,7 +7,8 @@
 pub enum Severity {
     /// Something changes as somebody wished, or is as it was announced: known, and over by itself.
     Notice = 1,
-    /// Everything can be read and written, but a loss more would be worse than it should be: a person looks at it today.
+    /// Everything can be read and written, but a loss more would be worse than it should be: a person looks at it
+    /// today.
     Warning = 2,
     /// Something cannot be read or written, or is lost: a person looks at it now.
     Critical = 3,

@@ -10,7 +10,8 @@ fn is_up(state: &State, disk: DiskId) -> bool {
     state.disk(disk).and_then(|disk| state.node(disk.node)).is_some_and(|node| node.up)
 }
 
-/// Members with an epoch that this manager never gave: it was restored from an older copy, or its disks are another cluster's past.
+/// Members with an epoch that this manager never gave: it was restored from an older copy, or its disks are another
+/// cluster's past.
 pub(super) fn ahead(state: &State, soft: &Soft, out: &mut Problems) {
     let newer = |((pg, disk), epoch): (&(PgId, DiskId), &Epoch)| {
         let pg = state.pg(*pg).filter(|pg| !pg.retired && pg.epoch < *epoch && pg.state_of(*disk).is_some())?;

@@ -362,7 +362,8 @@ fn a_drain_that_does_not_go_on_is_a_problem() {
     assert!(!problems(&state, &soft, WallTime(0)).join("\n").contains("the drain of"), "it was cancelled");
 }
 
-/// Whoever makes a volume would be told that it cannot be used; or a partition that stays without a leader be passed over.
+/// Whoever makes a volume would be told that it cannot be used; or a partition that stays without a leader be passed
+/// over.
 #[test]
 fn a_partition_that_was_just_made_is_not_critical() {
     let (mut state, soft) = healthy();

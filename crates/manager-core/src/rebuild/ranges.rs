@@ -1,7 +1,7 @@
 //! Whether the partitions that were found are all of their volumes.
 //!
-//! How many partitions a volume was made with is in no directory of a node: a partition that was not found is seen where those beside it
-//! were. That the last ones are missing only a backup tells (`partitions` of the parent says so).
+//! How many partitions a volume was made with is in no directory of a node: a partition that was not found is seen
+//! where those beside it were. That the last ones are missing only a backup tells (`partitions` of the parent says so).
 use super::{Builder, Weight};
 use crate::items::Partition;
 use cairn_types::{InodeId, VolumeId};

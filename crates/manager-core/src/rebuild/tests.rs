@@ -249,8 +249,8 @@ fn disks_that_are_no_members_any_more_are_former_ones() {
     assert_eq!(pg.formers, [former]);
 }
 
-/// A disk that was about to take a member's place would keep its copy for ever, and go on catching up with a group that does not
-/// know it.
+/// A disk that was about to take a member's place would keep its copy for ever, and go on catching up with a group that
+/// does not know it.
 #[test]
 fn who_was_joining_is_told_to_delete_what_it_has() {
     let mut old = cluster(4);

@@ -1,5 +1,5 @@
-//! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns` (0: not in
-//! the trash) and `trash_promised_ns` (0: nothing was promised) with level 5.
+//! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns`
+//! (0: not in the trash) and `trash_promised_ns` (0: nothing was promised) with level 5.
 use super::SettingRecord;
 use crate::items::Volume;
 use crate::volume_settings::VolumeSettings;

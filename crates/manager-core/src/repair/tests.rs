@@ -210,7 +210,8 @@ fn members_without_room_wait_for_it_or_are_replaced() {
     assert_eq!(stuck(&state, &full).map(|(_, disk)| disk).collect::<Vec<_>>(), [new]);
 }
 
-/// As many shards as the code bears, lost at once, would never be made anew: nothing can be written, so they are waited for.
+/// As many shards as the code bears, lost at once, would never be made anew: nothing can be written, so they are waited
+/// for.
 #[test]
 fn all_that_the_code_bears_at_once() {
     let mut state = cluster(10);

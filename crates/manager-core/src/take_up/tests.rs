@@ -83,7 +83,8 @@ fn wait(state: &mut State) {
     ok(state, Command::TakeUp(TakeUp { begin: true, ..TakeUp::default() }));
 }
 
-/// The manager of a copy would give epochs, ids and versions again, let members serve that were away meanwhile, and forget whole volumes.
+/// The manager of a copy would give epochs, ids and versions again, let members serve that were away meanwhile, and
+/// forget whole volumes.
 #[test]
 fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     let mut state = five(cluster(4));
@@ -91,7 +92,8 @@ fn a_copy_takes_up_what_nodes_know_and_gives_no_number_again() {
     let gone = make_volume(&mut state, "gone");
     let thrown = make_volume(&mut state, "thrown");
     let mut copy = state.clone();
-    // What the copy does not know: a disk is away, a volume is deleted and two are made, of which one goes; a node comes.
+    // What the copy does not know: a disk is away, a volume is deleted and two are made, of which one goes; a node
+    // comes.
     down(&mut state, 16);
     ok(&mut state, Command::DeleteVolume(DeleteVolume { name: "gone".into(), trashed_ns: 0 }));
     ok(&mut state, Command::TrashVolume(TrashVolume { name: "thrown".into() }));
@@ -185,7 +187,8 @@ fn who_comes_late_is_let_in_under_its_number() {
     assert_eq!(refused(&mut copy, Command::Register(future)).code, ErrorCode::WrongCluster);
 }
 
-/// A member that misses what was acknowledged would serve because a disk that has it did not open, or is of a node that says nothing.
+/// A member that misses what was acknowledged would serve because a disk that has it did not open, or is of a node that
+/// says nothing.
 #[test]
 fn disks_that_hold_everything_are_waited_for() {
     let mut state = five(cluster(4));

@@ -16,9 +16,9 @@ pub(super) const DEFAULT_VOLUME: &str = "default";
 /// A member that lacks no more entries than this gets its vote.
 const CAUGHT_UP_ENTRIES: u64 = 1000;
 
-/// Managers of the configuration that the state has not heard of, or has at another address before they registered. One that has no
-/// such role any more was removed, also while the group's status still shows its vote: it is not brought back, which would make the
-/// node a new one without a uuid.
+/// Managers of the configuration that the state has not heard of, or has at another address before they registered. One
+/// that has no such role any more was removed, also while the group's status still shows its vote: it is not brought
+/// back, which would make the node a new one without a uuid.
 fn unknown_managers(state: &State, voters: &[NodeId], configured: &[(NodeId, String)]) -> Vec<PutManager> {
     let known = |id: NodeId, address: &str| {
         let moved = |n: &Node| n.roles.has(Roles::MANAGER) && n.uuid.is_none() && n.address != address;
@@ -139,7 +139,8 @@ mod tests {
     use super::*;
     use cairn_types::WallTime;
 
-    /// A manager that was removed a moment ago would be entered anew, and its node, which may have metadata, be unknown for ever.
+    /// A manager that was removed a moment ago would be entered anew, and its node, which may have metadata, be unknown
+    /// for ever.
     #[test]
     fn who_was_removed_is_not_brought_back() {
         let mut state = State::default();

@@ -33,7 +33,8 @@ impl Manager {
         }
     }
 
-    /// Volumes that have groups of a scheme keep as many open ones as they should have: after growth, and for full ones.
+    /// Volumes that have groups of a scheme keep as many open ones as they should have: after growth, and for full
+    /// ones.
     pub(super) async fn top_up(&self) {
         let kinds = self.look(|state, _| {
             let kinds = state.pgs().filter(|pg| !pg.retired).map(|pg| (pg.volume, pg.scheme));

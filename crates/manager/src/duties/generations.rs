@@ -1,7 +1,7 @@
 //! Generations of disks that rose since they were logged last, in one entry for all of them.
 //!
-//! They come with heartbeats and wait in the leader's memory: an older copy of a disk is known by what the log has, so what waits is what
-//! a copy may be older without being noticed.
+//! They come with heartbeats and wait in the leader's memory: an older copy of a disk is known by what the log has, so
+//! what waits is what a copy may be older without being noticed.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, DiskGenerationAt, DiskGenerations, GenerationOf};
 

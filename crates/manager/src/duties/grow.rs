@@ -1,4 +1,5 @@
-//! Gives volumes more partitions: those that wait for the end of a range, and those that volumes need by memory or load.
+//! Gives volumes more partitions: those that wait for the end of a range, and those that volumes need by memory or
+//! load.
 use crate::manager::Manager;
 use crate::ops::split::late_nodes;
 use cairn_manager_core::command::Command;

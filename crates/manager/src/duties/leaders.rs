@@ -1,7 +1,7 @@
 //! Leaders of meta partitions spread over their members: one is handed over at a time, after all was calm for long.
 //!
-//! Which one is decided in [`cairn_manager_core::leaders`]. The partition's leader is asked first and hands over only what
-//! was decided on its present members, so a decision that is late has no effect.
+//! Which one is decided in [`cairn_manager_core::leaders`]. The partition's leader is asked first and hands over only
+//! what was decided on its present members, so a decision that is late has no effect.
 use super::repair::LEADER_PATIENCE;
 use crate::group::Group;
 use crate::manager::Manager;

@@ -1,4 +1,5 @@
-//! The feature level of the managers' group: activated as soon as all of its members have announced that they understand it.
+//! The feature level of the managers' group: activated as soon as all of its members have announced that they
+//! understand it.
 use crate::manager::Manager;
 use cairn_manager_core::command::{ActivateLevel, Command};
 

@@ -1,7 +1,8 @@
-//! Hibernations end. Members leave what is drained: other disks join their groups, get everything, and take their places.
+//! Hibernations end. Members leave what is drained: other disks join their groups, get everything, and take their
+//! places.
 //!
-//! The rules are in [`cairn_manager_core::moves`]. As with repair every round decides anew on what the state is then. A disk
-//! that joined and was reported as failed joins again as other members rejoin ([`super::rejoin`]).
+//! The rules are in [`cairn_manager_core::moves`]. As with repair every round decides anew on what the state is then. A
+//! disk that joined and was reported as failed joins again as other members rejoin ([`super::rejoin`]).
 use super::repair::{LEADER_PATIENCE, Picture};
 use crate::manager::Manager;
 use cairn_manager_core::command::{CancelMoves, Command, Hibernate, ReplaceMembers};

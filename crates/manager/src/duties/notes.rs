@@ -1,7 +1,7 @@
 //! What only the leader sees and people want to know later: that it leads, bad blocks that nodes tell of, gray disks.
 //!
-//! Nothing is noted before all managers understand these commands (feature level 1). What was noted last is looked up in the list of events
-//! itself: a new leader does not say it again.
+//! Nothing is noted before all managers understand these commands (feature level 1). What was noted last is looked up
+//! in the list of events itself: a new leader does not say it again.
 use super::repair::LEADER_PATIENCE;
 use crate::manager::Manager;
 use cairn_manager_core::State;

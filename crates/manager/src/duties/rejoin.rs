@@ -2,8 +2,8 @@
 //!
 //! Rule: the node is up and heard, the disk in service, the removal is `rejoin_delay` ago, doubled with each removal of
 //! this member, and it answers a probe. A waiting member serves again at once: it missed nothing. An offline one comes
-//! back only while the group can be read, as syncing, and serves after a verified catch-up; one that never was complete only
-//! when its disk has room.
+//! back only while the group can be read, as syncing, and serves after a verified catch-up; one that never was complete
+//! only when its disk has room.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, MemberAt};
 use cairn_manager_core::liveness::ProbeOutcome;

@@ -89,8 +89,8 @@ impl Manager {
         self.duty("replacement of members", Command::ReplaceMembers(ReplaceMembers { groups: plan.groups })).await;
     }
 
-    /// Members that are being filled on disks that got full leave their groups: others are filled, or they come back when
-    /// there is room.
+    /// Members that are being filled on disks that got full leave their groups: others are filled, or they come back
+    /// when there is room.
     async fn give_up_full(&self) {
         let stuck = self.look(|state, leading| {
             let at = |(pg, disk): (&Pg, DiskId)| MemberAt { pg: pg.id.get(), disk: disk.get(), epoch: pg.epoch.get() };

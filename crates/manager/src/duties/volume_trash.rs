@@ -1,7 +1,7 @@
 //! Deletes volumes for good whose time in the trash is over.
 //!
-//! It is over when a majority of the managers have clocks that say so: one that is ahead deletes nothing. A volume that is restored
-//! at this moment stays: the command names since when it was in the trash.
+//! It is over when a majority of the managers have clocks that say so: one that is ahead deletes nothing. A volume that
+//! is restored at this moment stays: the command names since when it was in the trash.
 use crate::manager::Manager;
 use cairn_manager_core::State;
 use cairn_manager_core::command::{Command, DeleteVolume};

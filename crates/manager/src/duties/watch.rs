@@ -54,7 +54,8 @@ impl Manager {
     }
 }
 
-/// Another node has registered since under this one's address: a machine that was lost with all it had came back as a new node.
+/// Another node has registered since under this one's address: a machine that was lost with all it had came back as a
+/// new node.
 fn is_taken_over(state: &State, id: NodeId) -> bool {
     state.node(id).is_some_and(|node| {
         let since = |other: &&Node| other.id != id && other.incarnation > node.incarnation;

@@ -1,5 +1,6 @@
 //! Drain: everything leaves a disk, a node or a rack, or stays after all; what follows is a duty (`duties/moves.rs`).
-//! Remove: what is empty is no part of the cluster any more. Hibernate: nothing is repaired for a node or rack for a time.
+//! Remove: what is empty is no part of the cluster any more. Hibernate: nothing is repaired for a node or rack for a
+//! time.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, Hibernate, Remove, SetDrain};
 use cairn_manager_core::{Disk, DiskState, Hibernation, State, Target};
@@ -23,7 +24,8 @@ impl Manager {
     }
 }
 
-/// What was taken out of the cluster is not there, for whoever drains: it would be shown as empty, and as to be taken away, for ever.
+/// What was taken out of the cluster is not there, for whoever drains: it would be shown as empty, and as to be taken
+/// away, for ever.
 fn drainable(state: &State, target: &Target) -> Result<(), WireError> {
     let there = |disk: &Disk| disk.state != DiskState::Removed && !state.is_removed(disk.node);
     if state.disks().any(|disk| state.is_in(target, disk.id) && there(disk)) {

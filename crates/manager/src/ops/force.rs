@@ -2,8 +2,9 @@
 //!
 //! Refused while a disk that is named serves, or one that the group waits for is not named: that one holds everything.
 //! Among the other members those with the most bytes serve from then on, as few as reading needs; the rest copies from
-//! them. Where every disk that had a part of the group is named, disks without anything take places, and the group goes on empty.
-//! Indices that the lost members may have given are skipped. Without `confirmed` this only tells what would be.
+//! them. Where every disk that had a part of the group is named, disks without anything take places, and the group goes
+//! on empty. Indices that the lost members may have given are skipped. Without `confirmed` this only tells what would
+//! be.
 use super::TAKEOVER_PATIENCE;
 use super::register::is_heard;
 use crate::manager::Manager;

@@ -251,7 +251,8 @@ fn risen(disk: &Disk, report: &DiskReport) -> Option<Generation> {
     disk.generation.is_none_or(newer).then_some(told)
 }
 
-/// A disk that has fewer generations than it told before, under the same start: its machine was set back with all that ran on it.
+/// A disk that has fewer generations than it told before, under the same start: its machine was set back with all that
+/// ran on it.
 fn went_back(state: &State, request: &HeartbeatRequest) -> Option<DiskId> {
     let back = |report: &&DiskReport| {
         let known = disk_of(state, report).and_then(|id| state.disk(id)).and_then(|disk| disk.generation);

@@ -123,7 +123,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Asks those of whom nothing is known: this manager leads since a moment, as after another one handed over to be removed.
+    /// Asks those of whom nothing is known: this manager leads since a moment, as after another one handed over to be
+    /// removed.
     async fn ask_unasked(&self, voters: &[NodeId]) -> Result<(), WireError> {
         let (deadline, unasked) = self.look(|state, leading| {
             let unasked = voters.iter().filter(|id| **id != self.config.member && !leading.managers.contains_key(id));

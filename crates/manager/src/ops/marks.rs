@@ -1,9 +1,10 @@
-//! How far members of Raft groups got, as others remember it: of meta partitions this manager, of the managers the nodes.
+//! How far members of Raft groups got, as others remember it: of meta partitions this manager, of the managers the
+//! nodes.
 //!
-//! Meta nodes tell with each heartbeat how far their members are; the leader remembers the highest and logs what changed
-//! some seconds (`duties/marks.rs`). A node that registers is told what is known of its members. Nodes are told how far
-//! the managers are, and tell it to whom they register with or send heartbeats: a manager that starts hears it although
-//! it does not lead. Not here: what follows from it (cairn-raft's `marks`).
+//! Meta nodes tell with each heartbeat how far their members are; the leader remembers the highest and logs what
+//! changed some seconds (`duties/marks.rs`). A node that registers is told what is known of its members. Nodes are told
+//! how far the managers are, and tell it to whom they register with or send heartbeats: a manager that starts hears it
+//! although it does not lead. Not here: what follows from it (cairn-raft's `marks`).
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::State;

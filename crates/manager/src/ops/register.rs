@@ -58,8 +58,8 @@ impl Manager {
 }
 
 impl Manager {
-    /// Two processes with copies of one directory would take the node from each other with each registration: whoever is
-    /// there and heard stays. One that moved to another address is let in as soon as nobody answers at the old one.
+    /// Two processes with copies of one directory would take the node from each other with each registration: whoever
+    /// is there and heard stays. One that moved to another address is let in as soon as nobody answers at the old one.
     async fn refuse_clone(&self, request: &RegisterRequest) -> Result<(), WireError> {
         let now = self.now();
         let present = self.look_in_cluster(|state, leading| {
@@ -130,8 +130,8 @@ fn fellows(state: &State, leading: &Leading, request: &RegisterRequest, now: Tim
 }
 
 impl Manager {
-    /// Those that do not answer now, whatever they did a moment ago: all may have died together, and who comes back first would make
-    /// way for members that are not there, and may come back as older copies of themselves.
+    /// Those that do not answer now, whatever they did a moment ago: all may have died together, and who comes back
+    /// first would make way for members that are not there, and may come back as older copies of themselves.
     async fn silent(&self, fellows: Fellows) -> Vec<u32> {
         let Fellows { mut silent, heard, deadline } = fellows;
         let probe = async |(node, address): (u32, String)| match self.probe_node(&address, deadline).await {

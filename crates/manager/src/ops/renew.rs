@@ -1,8 +1,8 @@
 //! Takes a member out of its Raft group and adds it anew: an older copy of itself is filled by the leader then.
 //!
-//! Asked for as ChangeMembers with the same node to be added and removed. Invariants: those that stay, and have caught up,
-//! are a majority without it; a wish is logged before a partition's member loses its vote, so that whoever leads the
-//! managers later gives it back. Whoever asked repeats the question if it is not done: each step is looked at anew.
+//! Asked for as ChangeMembers with the same node to be added and removed. Invariants: those that stay, and have caught
+//! up, are a majority without it; a wish is logged before a partition's member loses its vote, so that whoever leads
+//! the managers later gives it back. Whoever asked repeats the question if it is not done: each step is looked at anew.
 use super::members::names;
 use crate::group::Group;
 use crate::manager::Manager;
@@ -116,8 +116,9 @@ impl Manager {
     }
 }
 
-/// Who shall be a member, with this one. While that is being changed it may be what the change waits for: one that lost what it had before
-/// it got its vote. The wish is logged in another order then, for the same one once more has no effect.
+/// Who shall be a member, with this one. While that is being changed it may be what the change waits for: one that lost
+/// what it had before it got its vote. The wish is logged in another order then, for the same one once more has no
+/// effect.
 fn wanted_with(partition: &Partition, node: NodeId) -> Result<Vec<NodeId>, WireError> {
     let id = partition.id;
     match &partition.target[..] {
@@ -155,8 +156,8 @@ mod tests {
         ids.iter().copied().map(NodeId).collect()
     }
 
-    /// A change of members would wait for ever for one whose directory is of before it had the partition, and the command that the status names
-    /// be refused until the change is done.
+    /// A change of members would wait for ever for one whose directory is of before it had the partition, and the
+    /// command that the status names be refused until the change is done.
     #[test]
     fn one_that_a_change_waits_for_is_added_anew() {
         let mut partition = Partition {

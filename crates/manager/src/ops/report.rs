@@ -3,9 +3,9 @@
 //! The member is probed at once. Nobody listens at its node's address: the node is marked down, with all its members,
 //! in one entry. No answer, or the disk says that it does not serve: the member leaves this group, and the node is
 //! probed again with more patience and marked down if it stays silent. It answers: nothing changes, unless several
-//! writers report it again and again ([`cairn_manager_core::slowness`]). It says that it is starting: nothing, unless its
-//! node has sent no heartbeat for a while. A member without which the group could not be read never leaves.
-//! The answer waits a moment until the other members have the new epoch, so that the reporter can go on with them.
+//! writers report it again and again ([`cairn_manager_core::slowness`]). It says that it is starting: nothing, unless
+//! its node has sent no heartbeat for a while. A member without which the group could not be read never leaves. The
+//! answer waits a moment until the other members have the new epoch, so that the reporter can go on with them.
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, MemberAt, NodeAt, NodesDown};
 use cairn_manager_core::liveness::ProbeOutcome;

@@ -1,4 +1,5 @@
-//! A manager whose state is older than what it once gave: it hears what the nodes know, and takes that up before it does anything else.
+//! A manager whose state is older than what it once gave: it hears what the nodes know, and takes that up before it
+//! does anything else.
 //!
 //! | it finds out by | then |
 //! |---|---|
@@ -6,9 +7,9 @@
 //! | a node that knows a higher number, or epoch, than it ever gave | it waits |
 //! | a node that was told something in a higher term | it gives up leading, and leads again in a higher term |
 //!
-//! While it waits nodes are asked to register, tell with it what they know, and are refused. When all have told, or a person says to go
-//! on, that is logged. An ordinary fail-over has forgotten nothing, so it waits for nobody.
-//! Not here: what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
+//! While it waits nodes are asked to register, tell with it what they know, and are refused. When all have told, or a
+//! person says to go on, that is logged. An ordinary fail-over has forgotten nothing, so it waits for nobody. Not here:
+//! what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
 use super::register::{HEARD_WITHIN, is_heard};
 use crate::leading::Leading;
 use crate::manager::Manager;

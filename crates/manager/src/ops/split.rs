@@ -1,6 +1,7 @@
 //! SplitPartition: more partitions for the volume of one.
 //!
-//! What the partition has stays. Where its range of ids has no end, its leader ends it first; then `duties/grow.rs` has the others made.
+//! What the partition has stays. Where its range of ids has no end, its leader ends it first; then `duties/grow.rs` has
+//! the others made.
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::apply::unknown_partition;

@@ -9,8 +9,8 @@ use cairn_wire::manager::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Three data nodes and a meta node, one r3 group per test's need; heartbeats are sent by hand. Nobody counts as dead, or as one that
-/// stalls, because the machine is busy.
+/// Three data nodes and a meta node, one r3 group per test's need; heartbeats are sent by hand. Nobody counts as dead,
+/// or as one that stalls, because the machine is busy.
 fn cluster() -> (Managers, Vec<Node>, Node, PgState) {
     let managers = Managers::start(1, 1, 3);
     managers.cluster();
@@ -98,7 +98,8 @@ fn without_lease(managers: &Managers, act: impl FnOnce()) {
     manager.foreign.store(false, Ordering::Relaxed);
 }
 
-/// A probe that ends while the lease has run out for a moment would be under way for ever, and a dead node never marked down.
+/// A probe that ends while the lease has run out for a moment would be under way for ever, and a dead node never marked
+/// down.
 #[test]
 fn a_probe_may_end_without_the_lease() {
     let (managers, mut nodes, mut meta, _) = cluster();
@@ -118,7 +119,8 @@ fn a_probe_may_end_without_the_lease() {
     nodes[0].desk.lock().mood = Mood::Well;
 }
 
-/// A change of a partition's members that was looked at while the lease had run out for a moment would never be looked at again.
+/// A change of a partition's members that was looked at while the lease had run out for a moment would never be looked
+/// at again.
 #[test]
 fn a_change_of_members_goes_on_after_a_look_without_the_lease() {
     let (managers, ..) = cluster();
@@ -132,7 +134,8 @@ fn a_change_of_members_goes_on_after_a_look_without_the_lease() {
     assert!(!is_under_way());
 }
 
-/// A node that was lost with all it had would count as serving for ever: whoever has its address now answers its probes.
+/// A node that was lost with all it had would count as serving for ever: whoever has its address now answers its
+/// probes.
 #[test]
 fn a_lost_node_is_marked_down_though_a_new_one_has_its_address() {
     let (managers, mut nodes, mut meta, _) = cluster();

@@ -1,5 +1,5 @@
-//! A lost disk with the only copy of a group: given up by word, in so many words, and then removed. And what a meta node is told
-//! that is to be drained.
+//! A lost disk with the only copy of a group: given up by word, in so many words, and then removed. And what a meta
+//! node is told that is to be drained.
 use super::cluster::{Managers, eventually};
 use super::node::{Node, told};
 use cairn_types::Epoch;
@@ -7,7 +7,8 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::manager::{DrainRequest, ForcePgRequest, ForcePgResponse, RemoveRequest, Target};
 
-/// The cluster would be CRITICAL for ever, and its lost disk be kept in the list for ever; or an empty disk serve without a word.
+/// The cluster would be CRITICAL for ever, and its lost disk be kept in the list for ever; or an empty disk serve
+/// without a word.
 #[test]
 fn a_lost_disk_with_single_copies_is_got_rid_of() {
     let managers = Managers::start(1, 1, 2);

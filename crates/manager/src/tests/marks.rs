@@ -32,8 +32,8 @@ fn the_second_process_with_a_nodes_identity_is_refused_and_named() {
     assert!(!clone.heartbeat().register_again);
 }
 
-/// A meta node that is put back from a copy would not be told what it had acknowledged, at the latest after the managers
-/// changed their leader.
+/// A meta node that is put back from a copy would not be told what it had acknowledged, at the latest after the
+/// managers changed their leader.
 #[test]
 fn how_far_members_got_is_remembered_and_logged() {
     let mut managers = Managers::start(1, 1, 1);

@@ -47,8 +47,8 @@ fn lose(managers: &Managers, pg: &PgState, nodes: &mut [Node], lost: usize) {
     assert!(answer.removed);
 }
 
-/// A lost disk would leave its groups short for ever; or the data of a disk that is back would be copied for nothing; or a
-/// disk would delete what the group still needs.
+/// A lost disk would leave its groups short for ever; or the data of a disk that is back would be copied for nothing;
+/// or a disk would delete what the group still needs.
 #[test]
 fn a_lost_member_is_replaced_taken_back_and_released() {
     let (managers, mut nodes, _meta, pg) = cluster(1);

@@ -74,7 +74,8 @@ fn put_back() -> (Managers, Node, Node, Known) {
     (managers, data, meta, Known { seen, things })
 }
 
-/// Ids would be given a second time, and what nodes were told in later terms count for more than what they are told now.
+/// Ids would be given a second time, and what nodes were told in later terms count for more than what they are told
+/// now.
 #[test]
 fn numbers_that_nodes_know_are_not_given_again() {
     let (managers, data, meta, known) = put_back();

@@ -181,7 +181,8 @@ fn one_manager_becomes_three() {
     assert_ne!(last.leader_node as usize, leader + 1);
 }
 
-/// A manager that leads since a moment would call others dead that it has not asked yet, and refuse what an operator wants.
+/// A manager that leads since a moment would call others dead that it has not asked yet, and refuse what an operator
+/// wants.
 #[test]
 fn a_new_leader_asks_before_it_calls_others_dead() {
     use cairn_wire::common::Empty;

@@ -1,4 +1,5 @@
-//! Random writes and cuts of files with many extents, with the leader's batches in between, held against a map of bytes.
+//! Random writes and cuts of files with many extents, with the leader's batches in between, held against a map of
+//! bytes.
 use super::*;
 use crate::namespace::{AppliedAt, Namespace, NamespaceConfig};
 use cairn_types::{Layout, PartitionId, VolumeId, WallTime};

@@ -9,9 +9,9 @@
 //! | | varint | its birth, above 0, if the first byte says so |
 //!
 //! The offset in the chunk is block × 4096 + file offset modulo 4096: file and chunk are congruent. In a striped chunk
-//! it counts in the logical space (see [`cairn_types::stripe`]). A stripe set is named by the chunk of its first column.
-//! Blocks that are shared have a [`crate::encoding::ShareRecord`]. The birth is the number of the newest snapshot when its oldest bytes were
-//! named first; 0: there was none. Births are of feature level 10.
+//! it counts in the logical space (see [`cairn_types::stripe`]). A stripe set is named by the chunk of its first
+//! column. Blocks that are shared have a [`crate::encoding::ShareRecord`]. The birth is the number of the newest
+//! snapshot when its oldest bytes were named first; 0: there was none. Births are of feature level 10.
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
 use cairn_types::{BLOCK_SIZE, EXTENT_SHARED, ExtentKind, Stripe};

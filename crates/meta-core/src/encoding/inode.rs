@@ -1,7 +1,7 @@
 //! Attributes of an inode: value of the key (inode, attributes).
 //!
-//! Directories have fields of fixed width, because their times, counts and generation change with every entry: the value
-//! keeps its length and is changed in place. Everything else is packed: 21–40 bytes for a typical file.
+//! Directories have fields of fixed width, because their times, counts and generation change with every entry: the
+//! value keeps its length and is changed in place. Everything else is packed: 21–40 bytes for a typical file.
 //!
 //! Directory, 80 bytes (88 with a quota), little-endian:
 //!
@@ -44,8 +44,8 @@
 //! | 6 | (no field) made without a name and not linked yet | |
 //! | 7 | more: bit 0 (no field) has an access ACL; bit 1 a varint follows: directory whose quota counts it, never 0; bit 2 then two varints follow: session and number of the overwrite lease, never 0; bit 3 then three: session, first and end of the volatile bytes | 0 |
 //!
-//! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas, bit 2 of "more" with overwriting in
-//! place, bit 3 with closing before all is durable; what has none of these is as before.
+//! Bit 7, the byte 1 of directories and 0x13 came with access control lists and quotas, bit 2 of "more" with
+//! overwriting in place, bit 3 with closing before all is durable; what has none of these is as before.
 use super::varint::{self, Cursor, VARINT_MAX, unzigzag, zigzag};
 use cairn_types::shard::SHARDS_MAX;
 

@@ -1,5 +1,5 @@
-//! Blocks that nothing names any more but snapshots: the newest of these, and maybe older ones. Value of the key (0, kept blocks, number
-//! of the newest one, id).
+//! Blocks that nothing names any more but snapshots: the newest of these, and maybe older ones. Value of the key (0,
+//! kept blocks, number of the newest one, id).
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! When snapshots are taken by themselves, and how many are kept; value of the key (0, schedule), of a directory of (0, schedule, inode). Of feature level 13; of directories of 18.
+//! When snapshots are taken by themselves, and how many are kept; value of the key (0, schedule), of a directory of (0,
+//! schedule, inode). Of feature level 13; of directories of 18.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -24,8 +24,8 @@ pub struct ShareRecord {
     pub blocks: u64,
     /// Places of files (an inode, and how far file and chunk offset are apart) at which they are named.
     pub references: u64,
-    /// Records of what snapshots keep that have them. Counted only of blocks that were cloned out of a snapshot when no file had them; of
-    /// all others 0.
+    /// Records of what snapshots keep that have them. Counted only of blocks that were cloned out of a snapshot when no
+    /// file had them; of all others 0.
     pub kept: u64,
 }
 

@@ -1,4 +1,5 @@
-//! A snapshot, value of the key (0, snapshot, number); and what is known of all of them, value of the key (0, snapshots).
+//! A snapshot, value of the key (0, snapshot, number); and what is known of all of them, value of the key (0,
+//! snapshots).
 //!
 //! A snapshot:
 //!

@@ -31,7 +31,8 @@ pub enum Mend {
 pub struct FsckReport {
     pub inodes: u64,
     pub directories: u64,
-    /// Directories in which clones are built, or were when their builders died: nothing is wrong with them. Some of them, if there are many.
+    /// Directories in which clones are built, or were when their builders died: nothing is wrong with them. Some of
+    /// them, if there are many.
     pub unfinished: Vec<u64>,
     pub findings: Vec<Finding>,
     /// Findings with those that were not kept.

@@ -17,7 +17,8 @@ struct Side {
 }
 
 impl Side {
-    /// Directories in each other, files with extents and two names, a quota, an open file without a name, a removed tree.
+    /// Directories in each other, files with extents and two names, a quota, an open file without a name, a removed
+    /// tree.
     fn new() -> Self {
         let config = NamespaceConfig::new(VolumeId(1), PartitionId(1), Layout::replicated(3));
         let mut side = Side { namespace: Namespace::new(&config), sequence: 0 };

@@ -37,7 +37,8 @@ pub(crate) fn put_element(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a message field whose contents `write` appends. The length is written as one byte and moved if it needs more.
+/// Appends a message field whose contents `write` appends. The length is written as one byte and moved if it needs
+/// more.
 #[inline]
 pub(crate) fn put_message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     put_varint(out, u64::from(field << 3 | 2));

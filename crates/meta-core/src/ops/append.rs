@@ -1,13 +1,14 @@
-//! OpenAppend, PublishAppend, CloseAppend, GetAppend: the chunk to which all that append records to a file write, and what of it the file
-//! gets.
+//! OpenAppend, PublishAppend, CloseAppend, GetAppend: the chunk to which all that append records to a file write, and
+//! what of it the file gets.
 //!
-//! Writers may be spread over *lanes*, each with appends of its own, one behind the other; what the file gets of one goes behind what it got of the
-//! others.
+//! Writers may be spread over *lanes*, each with appends of its own, one behind the other; what the file gets of one
+//! goes behind what it got of the others.
 //!
-//! Invariants: a lane has at most one open append, its last one. The file gets the chunk's bytes in their order, each once, at its end, in
-//! whole blocks while the append is open, so a block that the file has is never written again; and nothing of a chunk after its append was
-//! closed. Repeating either is harmless, whoever does it. What the file got are ordinary extents: they may be cut, moved, and shared.
-//! Not here: which bytes are whole records and durable (whoever publishes knows that from the chunk's primary, or from a sealed chunk).
+//! Invariants: a lane has at most one open append, its last one. The file gets the chunk's bytes in their order, each
+//! once, at its end, in whole blocks while the append is open, so a block that the file has is never written again; and
+//! nothing of a chunk after its append was closed. Repeating either is harmless, whoever does it. What the file got are
+//! ordinary extents: they may be cut, moved, and shared. Not here: which bytes are whole records and durable (whoever
+//! publishes knows that from the chunk's primary, or from a sealed chunk).
 use crate::appending::{APPENDING_LEVEL, LANE_SHIFT, TOGETHER_LEVEL};
 use crate::encoding::{AppendRecord, Extent, Inode};
 use crate::error::{OpError, Result};
@@ -22,7 +23,8 @@ use crate::permission::mode_after_write;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ErrorCode, ExtentKind};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// Closed appends of a file that are known: who wrote to one of them and was away meanwhile has to learn where it ended.
+/// Closed appends of a file that are known: who wrote to one of them and was away meanwhile has to learn where it
+/// ended.
 const CLOSED_MAX: u64 = 64;
 /// Lanes of a file.
 const LANES_MAX: u32 = 16;
@@ -58,7 +60,8 @@ impl Namespace {
         if last.map_or(0, |(number, _)| number) != request.after {
             return Err(OpError::CHANGED);
         }
-        // What is written to the chunk is not refused any more: there is to be room for it, and for as much in each other lane.
+        // What is written to the chunk is not refused any more: there is to be room for it, and for as much in each
+        // other lane.
         let most = FILE_SIZE_MAX - u64::from(LANES_MAX) * CHUNK_SIZE_MAX;
         if self.level >= TOGETHER_LEVEL && inode.size.next_multiple_of(BLOCK) > most {
             let text =

@@ -4,9 +4,9 @@
 //! count both (`shares`). All or nothing of what the answer's length says; it stops before what cannot be shared, and
 //! the caller copies that.
 //!
-//! Invariants: the source names the bytes in the same entry in which the target comes to name them, so what nobody names
-//! any more is never named again, whoever wrote it; nobody may overwrite the source in place meanwhile, and nobody ever
-//! will what is shared now (its contents' version is raised, so that clients ask for its extents again).
+//! Invariants: the source names the bytes in the same entry in which the target comes to name them, so what nobody
+//! names any more is never named again, whoever wrote it; nobody may overwrite the source in place meanwhile, and
+//! nobody ever will what is shared now (its contents' version is raised, so that clients ask for its extents again).
 use crate::encoding::{Extent, Inode};
 use crate::error::{OpError, Result};
 use crate::extent_map::join;
@@ -134,8 +134,8 @@ impl Namespace {
         Ok(part)
     }
 
-    /// Whether no other place of the file names the blocks at the ends of an extent that it has in part only. False when
-    /// that would take too long to find out.
+    /// Whether no other place of the file names the blocks at the ends of an extent that it has in part only. False
+    /// when that would take too long to find out.
     pub(super) fn is_alone(&self, inode: u64, extent: &Extent, proofs: &mut usize) -> Result<bool> {
         let granule = extent.granule();
         let whole = extent.chunk_offset.is_multiple_of(granule) && extent.chunk_end().is_multiple_of(granule);

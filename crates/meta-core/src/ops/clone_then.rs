@@ -1,11 +1,12 @@
 //! CloneRange out of a snapshot: a range of a file comes to name the same bytes as a range of what a file was.
 //!
-//! Each granule of the range is one of three: files share it already; the file as it is now names it, alone; or no file names it any more,
-//! so that only a record of what snapshots keep has it. (There is no fourth: what a snapshot names that no file names is kept, and
-//! what several places name is recorded as shared.) The second kind becomes shared as by a clone of now, the third lives again (`lives`).
+//! Each granule of the range is one of three: files share it already; the file as it is now names it, alone; or no file
+//! names it any more, so that only a record of what snapshots keep has it. (There is no fourth: what a snapshot names
+//! that no file names is kept, and what several places name is recorded as shared.) The second kind becomes shared as
+//! by a clone of now, the third lives again (`lives`).
 //!
-//! Invariants: nothing is named by the target whose owners were not counted before; what the target loses in the same entry was
-//! counted for it until then, so that nothing is freed and named again. The snapshot itself is not changed.
+//! Invariants: nothing is named by the target whose owners were not counted before; what the target loses in the same
+//! entry was counted for it until then, so that nothing is freed and named again. The snapshot itself is not changed.
 //! Not here: stripe sets, and files of other partitions: they are not shared, clients copy those.
 use crate::encoding::Extent;
 use crate::error::{OpError, Result};
@@ -149,8 +150,8 @@ impl Namespace {
         Ok(then)
     }
 
-    /// An extent of a snapshot in parts of one kind; `None` if that would take too long to find out, or blocks that it has in part only are
-    /// named by another place of the file too.
+    /// An extent of a snapshot in parts of one kind; `None` if that would take too long to find out, or blocks that it
+    /// has in part only are named by another place of the file too.
     fn kinds_of(
         &self,
         now: u64,

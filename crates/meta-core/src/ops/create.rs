@@ -1,8 +1,8 @@
 //! Create: a file, fifo, socket or device; on request with its contents, owner and times in one step.
 //!
-//! What happens with an existing entry: `exclusive` answers Exists. `replace` puts a new inode in the place of a regular
-//! file, as a rename over it would. Otherwise the existing entry is answered, and held if asked for; contents that were
-//! sent along would get lost, so then the answer is Exists.
+//! What happens with an existing entry: `exclusive` answers Exists. `replace` puts a new inode in the place of a
+//! regular file, as a rename over it would. Otherwise the existing entry is answered, and held if asked for; contents
+//! that were sent along would get lost, so then the answer is Exists.
 use crate::acl::Inherited;
 use crate::encoding::{Dentry, Inode, NodeType};
 use crate::error::{OpError, Result};

@@ -1,4 +1,5 @@
-//! The directory in which a name was made or removed, beside the answer: kernels look at it again before the next change in it.
+//! The directory in which a name was made or removed, beside the answer: kernels look at it again before the next
+//! change in it.
 use crate::message::request;
 use crate::message::writer::put_attributes;
 use crate::namespace::Namespace;
@@ -8,8 +9,8 @@ use cairn_wire::Opcode;
 const DIRECTORY: u32 = 2;
 
 impl Namespace {
-    /// Appends to the answer of an operation that was done the attributes of the directory, as they are now. They are no part of
-    /// what is kept to answer a repeated request.
+    /// Appends to the answer of an operation that was done the attributes of the directory, as they are now. They are
+    /// no part of what is kept to answer a repeated request.
     pub fn put_directory(&self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) {
         let parent = match opcode {
             Opcode::Unlink => request::Unlink::decode(request).map(|request| request.parent),

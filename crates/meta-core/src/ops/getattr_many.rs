@@ -1,4 +1,5 @@
-//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out, those that are locked told apart.
+//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out, those that are locked told
+//! apart.
 use crate::error::{OpError, Result};
 use crate::limits::GETATTR_MANY_MAX;
 use crate::message::request;

@@ -1,5 +1,5 @@
-//! Lookup: the attributes behind a name. `.` and `..` are answered too. Of an inode of another partition only id and type are
-//! answered: the rest is asked for there.
+//! Lookup: the attributes behind a name. `.` and `..` are answered too. Of an inode of another partition only id and
+//! type are answered: the rest is asked for there.
 use crate::encoding::{Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;

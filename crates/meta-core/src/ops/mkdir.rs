@@ -51,8 +51,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether a new directory may be in another partition than its parent. Not the trash and what is directly in it, where expiry looks;
-    /// nor what is counted by a quota.
+    /// Whether a new directory may be in another partition than its parent. Not the trash and what is directly in it,
+    /// where expiry looks; nor what is counted by a quota.
     pub fn may_be_elsewhere(&self, parent: u64, name: &[u8]) -> bool {
         let counted = self.stored_inode(parent).is_ok_and(|directory| directory.quota != 0);
         !counted && !is_trash(parent, name) && !self.is_the_trash(parent)

@@ -1,8 +1,8 @@
 //! Open: permission, attributes and the first extents of an inode in one read, without a log entry.
 //!
-//! Of an entry whose inode another partition has, number and type are answered, and nothing is opened.
-//! What keeps the inode alive afterwards is in `defer`. An inode without a name is opened only by a session that holds it:
-//! others were told of its death already, or are not going to be.
+//! Of an entry whose inode another partition has, number and type are answered, and nothing is opened. What keeps the
+//! inode alive afterwards is in `defer`. An inode without a name is opened only by a session that holds it: others were
+//! told of its death already, or are not going to be.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;

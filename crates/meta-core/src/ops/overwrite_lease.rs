@@ -1,13 +1,14 @@
 //! OverwriteLease: the right to change blocks of a file where they are, of one session at a time.
 //!
 //! Data nodes know nothing of leases. What makes changes in place safe is said here: while a session has the lease, no
-//! request that does not name its number takes extents out of the file, so the blocks that the session changes are those
-//! that the file names; and behind the changes the contents' version is raised, so that a conversion, which swaps extents
-//! only on top of the version that it read, never swaps in what it read before.
+//! request that does not name its number takes extents out of the file, so the blocks that the session changes are
+//! those that the file names; and behind the changes the contents' version is raised, so that a conversion, which swaps
+//! extents only on top of the version that it read, never swaps in what it read before.
 //!
-//! Invariants: a lease's session holds the file for writing, and the lease goes with the hold; numbers of a file's leases
-//! ascend; a lease raises the generation and not the version, and nothing raises the version by more than the generation, so that
-//! who moves bytes sees whether there was a lease meanwhile (`moving` in `client`). A lease that is in the way is noted as wanted; telling its session is the server's (`meta`).
+//! Invariants: a lease's session holds the file for writing, and the lease goes with the hold; numbers of a file's
+//! leases ascend; a lease raises the generation and not the version, and nothing raises the version by more than the
+//! generation, so that who moves bytes sees whether there was a lease meanwhile (`moving` in `client`). A lease that is
+//! in the way is noted as wanted; telling its session is the server's (`meta`).
 use crate::encoding::{Inode, OverwriteLease};
 use crate::error::{OpError, Result};
 use crate::message::request;

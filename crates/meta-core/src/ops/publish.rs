@@ -1,10 +1,10 @@
 //! Publish: puts extents, whose bytes are durable, in place of what the file has in their ranges.
 //!
 //! All or nothing. With `if_data_version` only if nobody changed the contents since. The writing session has the right
-//! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is a
-//! publish of the same bytes in other places: for the owner, only on top of the version that it read. To the layout that
-//! the file has it is a move (compaction), which changes no time either; so is one to another stage of its layout. What a session published before it was durable
-//! (`volatile`) it moves by itself, if it had to write it elsewhere.
+//! to write by the file's mode, or because it opened the file when the mode gave it. A conversion to another layout is
+//! a publish of the same bytes in other places: for the owner, only on top of the version that it read. To the layout
+//! that the file has it is a move (compaction), which changes no time either; so is one to another stage of its layout.
+//! What a session published before it was durable (`volatile`) it moves by itself, if it had to write it elsewhere.
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
 use crate::extent_map::check_incoming;

@@ -1,5 +1,5 @@
-//! PublishAttributes: a publish of a file that was just made, and what was set of it before. All or nothing: one entry of the log
-//! instead of two, one behind the other.
+//! PublishAttributes: a publish of a file that was just made, and what was set of it before. All or nothing: one entry
+//! of the log instead of two, one behind the other.
 use super::setattr::{ATIME, GID, MODE, MTIME, UID};
 use crate::error::{OpError, Result};
 use crate::message::request;

@@ -1,8 +1,8 @@
 //! Punch: cuts a range out of a file, which reads as zeros from then on.
 //!
 //! Extents are cut to the byte; a block that is covered in part keeps its place in the chunk for the bytes around the
-//! hole, a block that nothing in the file names any more is freed. With `extend` the size becomes at least the end of the
-//! range, as zero-range without keep-size has it.
+//! hole, a block that nothing in the file names any more is freed. With `extend` the size becomes at least the end of
+//! the range, as zero-range without keep-size has it.
 use crate::error::{OpError, Result};
 use crate::limits::FILE_SIZE_MAX;
 use crate::message::request;

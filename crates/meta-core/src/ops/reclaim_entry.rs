@@ -1,8 +1,9 @@
-//! ReclaimEntry: takes an entry out of a removed directory whose inode another partition has: decided there like any operation across
-//! partitions, for the leader and not for a session. Also one whose inode was locked when the directory was taken apart, and a bucket of the
-//! trash that is over and that another partition has.
+//! ReclaimEntry: takes an entry out of a removed directory whose inode another partition has: decided there like any
+//! operation across partitions, for the leader and not for a session. Also one whose inode was locked when the
+//! directory was taken apart, and a bucket of the trash that is over and that another partition has.
 //!
-//! What the entry names dies where it is: a directory with all that is below it, a file with its last name. Repeated it does nothing.
+//! What the entry names dies where it is: a directory with all that is below it, a file with its last name. Repeated it
+//! does nothing.
 use crate::encoding::{Dentry, Inode};
 use crate::error::{OpError, Result};
 use crate::inode_table::check_entry_name;

@@ -1,5 +1,6 @@
 //! RemoveTree: unlinks a directory with all that is below it, in one step for the caller. What was below is no longer
-//! part of the tree from then on (its directories answer NotFound) and is reclaimed behind; files that are held live on.
+//! part of the tree from then on (its directories answer NotFound) and is reclaimed behind; files that are held live
+//! on.
 //!
 //! Permission: that of removing the entry, and the caller owns the directory or is root. Directories of others below it
 //! go too, which removing entry by entry would refuse; who does not want that, or gets NotPermitted, removes entry by

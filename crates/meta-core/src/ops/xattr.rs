@@ -1,6 +1,6 @@
 //! Extended attributes: set, get, list, remove. Namespaces and permissions as in Linux (fs/xattr.c): `user.` on regular
-//! files and directories by mode bits, `trusted.` for root, `security.` written by root, the two of access control lists
-//! (`acl`) by the owner; others are refused.
+//! files and directories by mode bits, `trusted.` for root, `security.` written by root, the two of access control
+//! lists (`acl`) by the owner; others are refused.
 use crate::acl::{self, Acl};
 use crate::encoding::Inode;
 use crate::error::{OpError, Result};
@@ -135,8 +135,8 @@ impl Namespace {
         if inode.shards > 0 { self.change_shards(id, &inode, false) } else { Ok(()) }
     }
 
-    /// Who writes to a program, or changes its owner, takes its capabilities away. What nobody may execute has none that
-    /// matter, and is not looked at.
+    /// Who writes to a program, or changes its owner, takes its capabilities away. What nobody may execute has none
+    /// that matter, and is not looked at.
     pub(crate) fn drop_capability(&mut self, id: u64, inode: &Inode) {
         if inode.is_regular() && inode.mode & 0o111 != 0 {
             self.tree.remove(key::xattr(id, CAPABILITY).as_bytes());

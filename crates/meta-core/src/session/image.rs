@@ -8,8 +8,8 @@
 //! | number of slots | at most 256: one more than the highest that was used |
 //! | for each slot: sequence (0: it was never used), length of the kept answer, kept answer | at most 512 bytes: 0 and the answer, or 1, the error's code (u16 little-endian) and text |
 //!
-//! A page of ended sessions is a sequence of numbers: the first id, then the distance to the one before. The floor is in
-//! the checkpoint's header.
+//! A page of ended sessions is a sequence of numbers: the first id, then the distance to the one before. The floor is
+//! in the checkpoint's header.
 use super::{Session, SessionTable, Slot};
 use crate::encoding::Cursor;
 use crate::limits::{KEPT_ANSWER_MAX, SLOTS_MAX};
@@ -31,7 +31,8 @@ impl SessionTable {
         self.floor = floor;
     }
 
-    /// Appends live sessions greater than `after` until `out` has about `bytes`; returns the last one, `None` at the end.
+    /// Appends live sessions greater than `after` until `out` has about `bytes`; returns the last one, `None` at the
+    /// end.
     pub fn append_live(&self, after: Option<u64>, bytes: usize, out: &mut Vec<u8>) -> Option<u64> {
         let start = out.len();
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -51,7 +51,8 @@ fn ended_sessions_stay_ended_in_bounded_memory() {
     assert!(is_execute(&table, newest, 0, 1));
 }
 
-/// What the table says it takes is what bounds it: slots that were never used count as nothing, and what ends is given back.
+/// What the table says it takes is what bounds it: slots that were never used count as nothing, and what ends is given
+/// back.
 #[test]
 fn a_slot_costs_what_it_holds() {
     let mut table = SessionTable::default();

@@ -48,7 +48,8 @@ fn named(n: &Namespace, inode: u64) -> BTreeSet<(u32, u64)> {
 }
 
 proptest! {
-    /// A row freed while part of it is read would take data (or the parity of data) away; one never freed is lost space.
+    /// A row freed while part of it is read would take data (or the parity of data) away; one never freed is lost
+    /// space.
     #[test]
     fn rows_are_freed_when_nothing_of_them_is_named(
         steps in prop::collection::vec((0u64..60, 1u64..40, any::<bool>()), 1..25),

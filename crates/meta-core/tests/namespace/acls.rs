@@ -1,4 +1,5 @@
-//! Access control lists: the algorithm of acl(5) against the model's, inheritance, and what keeps list and mode in step.
+//! Access control lists: the algorithm of acl(5) against the model's, inheritance, and what keeps list and mode in
+//! step.
 use crate::driver::{Driver, ROOT, user};
 use cairn_model::{ACCESS, AclEntry, Caller, DEFAULT, Model, Operation, Request, acl_bytes};
 use cairn_types::ErrorCode as E;
@@ -53,7 +54,8 @@ proptest! {
     }
 }
 
-/// Files made in a directory would be open to others than its default list says, or a list would disagree with the mode.
+/// Files made in a directory would be open to others than its default list says, or a list would disagree with the
+/// mode.
 #[test]
 fn default_lists_are_inherited_and_modes_follow() {
     let mut d = Driver::new();

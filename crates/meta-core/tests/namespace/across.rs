@@ -1,6 +1,6 @@
-//! Operations across three partitions beside the model, under a network that loses, repeats and delays, and leaders that end at
-//! any moment. An operation takes effect where its partition applies it, so the model takes it there: answers, trees and link
-//! counts have to be the same.
+//! Operations across three partitions beside the model, under a network that loses, repeats and delays, and leaders
+//! that end at any moment. An operation takes effect where its partition applies it, so the model takes it there:
+//! answers, trees and link counts have to be the same.
 mod choose;
 mod cuts;
 mod limits;
@@ -36,8 +36,8 @@ fn seeds(otherwise: u64) -> (u64, u64) {
     (number("CAIRN_SEED", 0), number("CAIRN_SEEDS", otherwise))
 }
 
-/// An operation across partitions would be done in part, twice, or not though it was acknowledged; a name would lead nowhere, or
-/// two directories be in each other.
+/// An operation across partitions would be done in part, twice, or not though it was acknowledged; a name would lead
+/// nowhere, or two directories be in each other.
 #[test]
 fn partitions_and_model_agree() {
     let (from, count) = seeds(400);
@@ -73,8 +73,8 @@ fn partitions_and_model_agree() {
     }
 }
 
-/// A name would be there twice, or nowhere; a directory would be removed with names in it, or its shards stay when it has gone;
-/// somebody would be let in by a shard whom its directory refuses.
+/// A name would be there twice, or nowhere; a directory would be removed with names in it, or its shards stay when it
+/// has gone; somebody would be let in by a shard whom its directory refuses.
 #[test]
 fn sharded_directories_and_model_agree() {
     let (from, count) = seeds(300);
@@ -101,8 +101,8 @@ fn sharded_directories_and_model_agree() {
     }
 }
 
-/// A file that is renamed while a snapshot is taken would be in both directories of it, or in neither; what was acknowledged before would not be
-/// in it, or what came after would.
+/// A file that is renamed while a snapshot is taken would be in both directories of it, or in neither; what was
+/// acknowledged before would not be in it, or what came after would.
 #[test]
 fn snapshots_of_all_partitions_are_moments() {
     let (from, count) = seeds(100);

@@ -87,7 +87,8 @@ fn an_open_append_is_published_in_whole_blocks() {
     assert_eq!(d.open_append(ROOT, 0, 20), Err(ErrorCode::IsDirectory));
 }
 
-/// Of what was cut, moved away or removed only whole blocks that nobody writes may go; what is not published yet comes at the end.
+/// Of what was cut, moved away or removed only whole blocks that nobody writes may go; what is not published yet comes
+/// at the end.
 #[test]
 fn files_with_open_appends_are_cut_and_removed() {
     let mut d = Driver::new();
@@ -106,7 +107,8 @@ fn files_with_open_appends_are_cut_and_removed() {
     assert_eq!(d.get_append(file, 0), Err(ErrorCode::Stale));
 }
 
-/// What somebody was told is durable would be freed before its file has it, or what nobody gets any more be kept for ever.
+/// What somebody was told is durable would be freed before its file has it, or what nobody gets any more be kept for
+/// ever.
 #[test]
 fn chunks_of_open_appends_are_no_garbage() {
     let mut d = Driver::new();

@@ -442,7 +442,8 @@ proptest! {
         prop_assert_eq!(bytes(&first), bytes(&side.d.namespace), "replicas write the same checkpoint");
     }
 
-    /// A block is freed that a snapshot of a file, or of a clone, still has; or never, or counted wrong; or a snapshot shows other bytes.
+    /// A block is freed that a snapshot of a file, or of a clone, still has; or never, or counted wrong; or a snapshot
+    /// shows other bytes.
     #[test]
     fn snapshots_of_clones_keep_what_they_name(
         steps in prop::collection::vec((any::<u8>(), any::<[u16; 5]>()).prop_map(|(kind, numbers)| Step { kind, numbers }), 1..60)

@@ -1,5 +1,5 @@
-//! Compaction: whatever happens between the steps of a move, files keep their bytes, nothing that lives is freed, and in the
-//! end packs are not mostly dead.
+//! Compaction: whatever happens between the steps of a move, files keep their bytes, nothing that lives is freed, and
+//! in the end packs are not mostly dead.
 use crate::driver::*;
 use cairn_meta_core::{NamedScan, PackUse, Packs, is_mostly_dead};
 use cairn_types::{BLOCK_SIZE, ErrorCode as E};

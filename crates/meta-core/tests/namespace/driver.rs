@@ -108,7 +108,8 @@ impl Driver {
         }
     }
 
-    /// Of every file, where there are few: by how much its generation is ahead of its version, and the number of its lease.
+    /// Of every file, where there are few: by how much its generation is ahead of its version, and the number of its
+    /// lease.
     fn distances(&self) -> BTreeMap<u64, (u64, Option<u64>)> {
         let next = (u64::MAX - self.namespace.inodes_left()).wrapping_add(1);
         let next = if next < 32 { next } else { 1 };
@@ -120,8 +121,8 @@ impl Driver {
         (1..next).filter_map(of).collect()
     }
 
-    /// Whoever moves bytes of a file would not notice that somebody overwrote them in place meanwhile: nothing raises a version by
-    /// more than the generation, and each lease raises the generation alone.
+    /// Whoever moves bytes of a file would not notice that somebody overwrote them in place meanwhile: nothing raises a
+    /// version by more than the generation, and each lease raises the generation alone.
     fn check_distances(&self, before: &BTreeMap<u64, (u64, Option<u64>)>) {
         for (inode, (now, lease)) in self.distances() {
             if let Some((then, lease_then)) = before.get(&inode) {

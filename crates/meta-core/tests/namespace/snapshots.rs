@@ -1,4 +1,5 @@
-//! Snapshots: what is refused, what waits, and what is read at them. Random histories are in `against_model` and `clones`.
+//! Snapshots: what is refused, what waits, and what is read at them. Random histories are in `against_model` and
+//! `clones`.
 use crate::driver::*;
 use cairn_meta_core::{LAPSED_NS, NamedScan, Suspects};
 use cairn_types::EXTENT_SHARED;
@@ -208,7 +209,8 @@ fn paths_lead_into_snapshots() {
     d.check();
 }
 
-/// Blocks of a snapshot would be given back by who hears late that they were published after all, or be taken for garbage.
+/// Blocks of a snapshot would be given back by who hears late that they were published after all, or be taken for
+/// garbage.
 #[test]
 fn what_a_snapshot_has_is_neither_discarded_nor_garbage() {
     let mut d = driver();
@@ -290,8 +292,8 @@ fn a_volume_with_snapshots_stays_one_partition() {
     assert_eq!(at(&d, ".snapshots"), Err(E::NotFound));
 }
 
-/// A file brought back from a snapshot would name blocks that are freed with the snapshot, or by somebody else's deletion; or what nobody
-/// names would never be freed.
+/// A file brought back from a snapshot would name blocks that are freed with the snapshot, or by somebody else's
+/// deletion; or what nobody names would never be freed.
 #[test]
 fn a_clone_out_of_a_snapshot_has_blocks_of_its_own_right() {
     let mut d = driver();
@@ -330,8 +332,8 @@ fn a_clone_out_of_a_snapshot_has_blocks_of_its_own_right() {
     d.check();
 }
 
-/// What was brought back into the file that it comes from would be freed with what it replaces; a second snapshot would lose what only
-/// the clone had.
+/// What was brought back into the file that it comes from would be freed with what it replaces; a second snapshot would
+/// lose what only the clone had.
 #[test]
 fn lives_of_a_block_end_on_their_own() {
     let mut d = driver();

@@ -1,4 +1,5 @@
-//! Snapshots of directories: who shows them, what they are called, and what becomes of them when their directory moves or goes.
+//! Snapshots of directories: who shows them, what they are called, and what becomes of them when their directory moves
+//! or goes.
 use crate::driver::*;
 use cairn_types::ErrorCode as E;
 use cairn_wire::meta::*;
@@ -104,7 +105,8 @@ fn names_are_clear_in_each_directory() {
     d.check();
 }
 
-/// What was removed with its directory could not be brought back, be read by those who could not read it before, or keep its space for ever.
+/// What was removed with its directory could not be brought back, be read by those who could not read it before, or
+/// keep its space for ever.
 #[test]
 fn snapshots_outlive_their_directory() {
     let mut d = driver();

@@ -110,8 +110,8 @@ fn what_is_new_is_in_the_first_stage() {
     assert_eq!(d.mkdir(ROOT, "d", 0o755).unwrap().layout, staged().to_bits());
 }
 
-/// A clone would be taken for copies although it names rows, so that its rows are never given back, or for rows although it names
-/// copies.
+/// A clone would be taken for copies although it names rows, so that its rows are never given back, or for rows
+/// although it names copies.
 #[test]
 fn clones_are_in_the_stage_of_what_they_share() {
     let mut d = driver();

@@ -34,7 +34,8 @@ fn whoever_makes_it_it_is_roots() {
     d.check();
 }
 
-/// Trash of three days would go for good because logged time, which never falls, followed a clock that was five days ahead.
+/// Trash of three days would go for good because logged time, which never falls, followed a clock that was five days
+/// ahead.
 #[test]
 fn logged_time_alone_removes_nothing() {
     let mut d = Driver::new();

@@ -1,4 +1,5 @@
-//! Bytes that are visible before they are durable: they only add, nobody builds on them, and what a crash took of them is cut off.
+//! Bytes that are visible before they are durable: they only add, nobody builds on them, and what a crash took of them
+//! is cut off.
 use crate::driver::*;
 use cairn_types::ErrorCode as E;
 use cairn_wire::meta::{CloneRangeRequest, EndVolatile, PublishRequest, PunchRequest};

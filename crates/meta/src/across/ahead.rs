@@ -1,8 +1,8 @@
 //! [`Ahead`]: inodes that other partitions have given out before a new directory needs them.
 //!
-//! A directory that is made elsewhere needs an id from there first: an entry of the other one's log. While directories go to a partition one
-//! after the other, operations are begun before their requests come, each with an id prepared. A request takes one of them and is decided at
-//! once. What nobody takes is given back after a moment.
+//! A directory that is made elsewhere needs an id from there first: an entry of the other one's log. While directories
+//! go to a partition one after the other, operations are begun before their requests come, each with an id prepared. A
+//! request takes one of them and is decided at once. What nobody takes is given back after a moment.
 //!
 //! Invariant: what is kept here belongs to operations that are open; who takes one ends it.
 
@@ -116,8 +116,8 @@ impl Ahead {
         self.inner.lock().take(term, of)
     }
 
-    /// A directory was made elsewhere: has others prepared where more are likely to come. Attempts say nothing about that: one directory
-    /// may take many.
+    /// A directory was made elsewhere: has others prepared where more are likely to come. Attempts say nothing about
+    /// that: one directory may take many.
     pub(super) fn note_made(&self, partition: &Arc<Partition>, peers: &Arc<Peers>, term: u64, of: PartitionId) {
         // What waits here takes room from the limit of a volume.
         if partition.state.namespace.read().has_volume_limit() {
@@ -195,7 +195,8 @@ mod tests {
         assert_eq!(inner.made(7, P, start), MANY);
     }
 
-    /// Ids would stay reserved for ever; or one of an earlier term be decided, of which others have heard that it was not done.
+    /// Ids would stay reserved for ever; or one of an earlier term be decided, of which others have heard that it was
+    /// not done.
     #[test]
     fn what_nobody_takes_is_given_back() {
         let (mut inner, start) = (Inner::default(), Instant::now());

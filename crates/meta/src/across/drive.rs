@@ -1,7 +1,9 @@
-//! One operation of a client, from the request to the answer: as it is where all is here, else prepared at others and decided.
+//! One operation of a client, from the request to the answer: as it is where all is here, else prepared at others and
+//! decided.
 //!
-//! Invariants: a decision is proposed at most once under one number; what an attempt has locked elsewhere is released when it is given up
-//! (what that does not reach is resolved by those who have it); nothing is held here while others are waited for.
+//! Invariants: a decision is proposed at most once under one number; what an attempt has locked elsewhere is released
+//! when it is given up (what that does not reach is resolved by those who have it); nothing is held here while others
+//! are waited for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -174,7 +176,8 @@ impl Driver<'_> {
         attempt
     }
 
-    /// Where a new directory goes, if that is not here. A partition that is named and not known may be newer than this node's map.
+    /// Where a new directory goes, if that is not here. A partition that is named and not known may be newer than this
+    /// node's map.
     async fn placed(&self, opcode: Opcode, message: &[u8]) -> Result<Option<PartitionId>, WireError> {
         let state = &self.partition.state;
         let look = || state.across.place.of_new_directory(state, self.peers, opcode, message);
@@ -434,7 +437,8 @@ fn elsewhere_failed(partition: PartitionId, error: WireError) -> WireError {
     }
 }
 
-/// Members that do not understand it yet do after an upgrade, and those of a new partition after a moment: the client repeats it.
+/// Members that do not understand it yet do after an upgrade, and those of a new partition after a moment: the client
+/// repeats it.
 fn not_yet(error: WireError) -> WireError {
     WireError::new(ErrorCode::Overloaded, error.message)
 }

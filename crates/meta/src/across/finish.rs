@@ -124,7 +124,8 @@ impl Finisher {
         }
     }
 
-    /// Tells everybody who was not told, and forgets what all have done: what is dropped a little later costs nobody anything.
+    /// Tells everybody who was not told, and forgets what all have done: what is dropped a little later costs nobody
+    /// anything.
     fn go_on(&mut self, partition: &Arc<Partition>, peers: &Arc<Peers>, all: bool) {
         let free = |participant: &PartitionId| !self.busy.contains(participant);
         let participants: Vec<PartitionId> = self.to_tell.keys().copied().filter(free).collect();
@@ -203,8 +204,8 @@ mod tests {
         TxDecided { effects: effects.collect() }
     }
 
-    /// A record would go before all have done their part, be told for ever, or each decision look at all that a participant which is
-    /// away has not heard.
+    /// A record would go before all have done their part, be told for ever, or each decision look at all that a
+    /// participant which is away has not heard.
     #[test]
     fn each_participant_is_told_until_it_has_answered() {
         let records: BTreeMap<TxId, TxDecided> = (0..600).map(|number| (tx(number), record(&[2, 3]))).collect();

@@ -6,9 +6,9 @@
 //! | `home.rs` | the partition of the root: lends, and has others give back what they do not use |
 //! | `set.rs` | the same: a limit is set, and holds when every partition has its bound |
 //!
-//! Invariants: one round of asking is under way at a time; who waits is answered by a round that began after he came. Room that was got for a
-//! request is not given back before the request has used it.
-//! Not here: what may be used, and by whom (`cairn_meta_core`).
+//! Invariants: one round of asking is under way at a time; who waits is answered by a round that began after he came.
+//! Room that was got for a request is not given back before the request has used it. Not here: what may be used, and by
+//! whom (`cairn_meta_core`).
 
 mod home;
 mod set;

@@ -1,8 +1,8 @@
 //! [`Placement`]: in which partition a new directory is made.
 //!
-//! In that of its parent, as a rule: what lies together is looked at together. A partition that has much more memory in use than the others,
-//! or is much busier, makes new directories elsewhere: of two that were drawn, in the one with less; directories of one parent together.
-//! A request may name the partition.
+//! In that of its parent, as a rule: what lies together is looked at together. A partition that has much more memory in
+//! use than the others, or is much busier, makes new directories elsewhere: of two that were drawn, in the one with
+//! less; directories of one parent together. A request may name the partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::partition::{Partition, PartitionState};
 const TICK: Duration = Duration::from_secs(10);
 /// Others that are asked each time, drawn anew.
 const SAMPLE: usize = 8;
-/// A partition makes directories elsewhere when it has more memory in use than the others by this factor, and by so many bytes.
+/// A partition makes directories elsewhere when it has more memory in use than the others by this factor, and by so
+/// many bytes.
 const FACTOR: u64 = 110;
 const BYTES: u64 = 16 << 20;
 /// Or when its log takes more of its time than theirs by this factor, and so many thousandths.

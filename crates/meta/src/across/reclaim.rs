@@ -1,4 +1,5 @@
-//! Entries of removed directories whose inode another partition has: each is taken out by an operation across partitions, behind.
+//! Entries of removed directories whose inode another partition has: each is taken out by an operation across
+//! partitions, behind.
 //!
 //! Each partition has its own places under way, so one that does not answer keeps back its own entries alone.
 

@@ -1,8 +1,8 @@
 //! Directories get shards: when somebody asks for it, and by themselves when they are huge.
 //!
-//! A directory is huge with [`MetaTimings::shard_entries`] entries, and with far fewer when the partition has used up its memory, as
-//! files follow their directories and nothing else would relieve it. It gets a shard in each of the other partitions, up to 15, one
-//! after the other. Repeated it goes on where it was left, whoever leads.
+//! A directory is huge with [`MetaTimings::shard_entries`] entries, and with far fewer when the partition has used up
+//! its memory, as files follow their directories and nothing else would relieve it. It gets a shard in each of the
+//! other partitions, up to 15, one after the other. Repeated it goes on where it was left, whoever leads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

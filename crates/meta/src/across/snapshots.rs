@@ -1,4 +1,5 @@
-//! A snapshot of all partitions of a volume, as the leader of the root's partition takes it; and what the others are told of snapshots.
+//! A snapshot of all partitions of a volume, as the leader of the root's partition takes it; and what the others are
+//! told of snapshots.
 //!
 //! | step | each is waited for before the next |
 //! |---|---|
@@ -7,8 +8,9 @@
 //! | cut | the partition of the root, which gives the number; then all others. Each goes on at once |
 //! | complete | an entry of the root's partition; then the others are told, and the client |
 //!
-//! Whatever goes wrong before the last entry makes the snapshot void, and it is tried again. A leader that comes later makes void what it finds
-//! pending. What must hold of cuts is in `cairn_meta_core` (`cut_across`), and checked there when they are applied.
+//! Whatever goes wrong before the last entry makes the snapshot void, and it is tried again. A leader that comes later
+//! makes void what it finds pending. What must hold of cuts is in `cairn_meta_core` (`cut_across`), and checked there
+//! when they are applied.
 //!
 //! Invariants: the first cut is asked for after all have answered that they hold; one snapshot is taken at a time.
 
@@ -330,7 +332,8 @@ async fn call_all<A: Message + Default + 'static>(
     calls.join_all().await
 }
 
-/// Tells all others which snapshots there are; whether all have heard it. What one of them lacks nobody can read as a whole: it is deleted.
+/// Tells all others which snapshots there are; whether all have heard it. What one of them lacks nobody can read as a
+/// whole: it is deleted.
 async fn tell(partition: &Arc<Partition>, peers: &Arc<Peers>) -> bool {
     let Some(list) = partition.state.namespace.read().snapshots_to_follow() else { return true };
     let request = |to| TellSnapshotsRequest { header: Some(header(partition, to)), list: Some(list.clone()) };

@@ -1,4 +1,5 @@
-//! Requests that meet an inode which an operation across partitions has locked: they wait for its end, a client would ask again and again.
+//! Requests that meet an inode which an operation across partitions has locked: they wait for its end, a client would
+//! ask again and again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ use crate::stats::count;
 /// An end that is not noticed is looked for so often.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long what is locked is waited for on behalf of another partition, which may have locks itself for which somebody waits here: a little
-/// longer than what was decided takes to be finished.
+/// How long what is locked is waited for on behalf of another partition, which may have locks itself for which somebody
+/// waits here: a little longer than what was decided takes to be finished.
 const PREPARE: Duration = Duration::from_millis(20);
 
 /// Waits until a lock ended here since `ends` was looked at, a moment at most.

@@ -22,8 +22,8 @@ pub(crate) struct Batch {
     records: Vec<Vec<usize>>,
 }
 
-/// Disks that have answered done for a record, under an epoch of its group. In the next one it may have come to them again: from a
-/// member that has not freed it, to one that started anew and catches up.
+/// Disks that have answered done for a record, under an epoch of its group. In the next one it may have come to them
+/// again: from a member that has not freed it, to one that started anew and catches up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Answered {
     pub(crate) epoch: u64,
@@ -84,7 +84,8 @@ fn reachable(map: &MapView, disk: u32, node: NodeId) -> bool {
 }
 
 impl Plan {
-    /// `partial` has the answers of earlier sweeps, which count under the epoch in which they were given; who is `resting` is not asked: a node, one of its disks, a group.
+    /// `partial` has the answers of earlier sweeps, which count under the epoch in which they were given; who is
+    /// `resting` is not asked: a node, one of its disks, a group.
     pub(crate) fn new(
         page: &[FreeRecord],
         map: &MapView,

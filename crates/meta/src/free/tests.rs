@@ -77,8 +77,8 @@ fn earlier_answers_count() {
     assert_eq!(plan.outcome(), (vec![1], vec![]));
 }
 
-/// What a member freed comes to it again, when it starts anew and catches up with one that was away and has not freed it yet: it would
-/// stay there for as long as the session that wrote it lives.
+/// What a member freed comes to it again, when it starts anew and catches up with one that was away and has not freed
+/// it yet: it would stay there for as long as the session that wrote it lives.
 #[test]
 fn who_answered_is_asked_again_under_another_epoch() {
     let mut later = map();

@@ -1,9 +1,10 @@
-//! The part of a check that needs other partitions: names of one for inodes of another, links in sum, circles of directories, locks that
-//! stay. Each partition's leader checks the inodes of its own; of the others it asks what they name of these (`CheckPart`).
+//! The part of a check that needs other partitions: names of one for inodes of another, links in sum, circles of
+//! directories, locks that stay. Each partition's leader checks the inodes of its own; of the others it asks what they
+//! name of these (`CheckPart`).
 //!
-//! What does not seem to fit is looked at again until it is certain (meta-core: `review`), so a volume in use gives no false findings.
-//! Bounds: the lists of [`LISTED`] inodes at a time, [`SUSPECTS_MAX`] suspects, [`LOOKS_MAX`] looks. A partition that does not answer
-//! leaves this part out, which the answer says. Not here: the rules (meta-core).
+//! What does not seem to fit is looked at again until it is certain (meta-core: `review`), so a volume in use gives no
+//! false findings. Bounds: the lists of [`LISTED`] inodes at a time, [`SUSPECTS_MAX`] suspects, [`LOOKS_MAX`] looks. A
+//! partition that does not answer leaves this part out, which the answer says. Not here: the rules (meta-core).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -187,7 +188,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Directories of this partition from which the way goes round in a circle over others. `exits`: where it leaves this one.
+    /// Directories of this partition from which the way goes round in a circle over others. `exits`: where it leaves
+    /// this one.
     async fn circles(&self, snapshot: &NamespaceSnapshot, exits: BTreeSet<u64>) -> Result<BTreeSet<u64>, WireError> {
         let mut next: BTreeMap<u64, u64> = BTreeMap::new();
         let mut open: BTreeSet<u64> = exits.clone();

@@ -1,10 +1,11 @@
 //! Garbage and packs of a volume of several partitions: what one of them does not name another may.
 //!
-//! The leader of the root's partition collects for all. What its own partition does not name it has struck by each other one:
-//! sessions that wrote it are ended there, too, then a version taken after that is walked through. A partition that does not answer
-//! ends the pass: no answer is in use. Partitions may be added at any time: they are listed after the sessions have ended here, and one that is
-//! made later begins with what has ended here (`begin.rs`). Names do not move between partitions, since extents stay with their inode.
-//! Packs are chosen the same way, by what all partitions name; each file is moved by its own partition's compare-and-set.
+//! The leader of the root's partition collects for all. What its own partition does not name it has struck by each
+//! other one: sessions that wrote it are ended there, too, then a version taken after that is walked through. A
+//! partition that does not answer ends the pass: no answer is in use. Partitions may be added at any time: they are
+//! listed after the sessions have ended here, and one that is made later begins with what has ended here (`begin.rs`).
+//! Names do not move between partitions, since extents stay with their inode. Packs are chosen the same way, by what
+//! all partitions name; each file is moved by its own partition's compare-and-set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,8 @@ impl Collector {
         if garbage.is_empty() || !self.partition.state.across.is_one_of_several() {
             return Ok(garbage);
         }
-        // The sessions have ended here. A partition that is made after this map was asked for is told so before it serves anybody.
+        // The sessions have ended here. A partition that is made after this map was asked for is told so before it
+        // serves anybody.
         let others = self.others_now().await?;
         let mut all = Vec::new();
         for part in garbage.chunks(RANGES) {

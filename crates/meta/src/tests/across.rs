@@ -216,8 +216,8 @@ fn left_over(cluster: &Cluster) -> usize {
     count
 }
 
-/// Walks the whole volume: every name names what is there, every directory knows its parent, links are counted right, and nothing
-/// is there without a name.
+/// Walks the whole volume: every name names what is there, every directory knows its parent, links are counted right,
+/// and nothing is there without a name.
 fn check(cluster: &Cluster, user: &User) -> BTreeMap<u64, u32> {
     eventually("the end of all locks and records", || left_over(cluster) == 0);
     let mut links: BTreeMap<u64, u32> = BTreeMap::from([(1, 0)]);
@@ -294,8 +294,8 @@ fn only_servers_take_part() {
     assert_eq!(refused.err(), Some(ErrorCode::NotPermitted));
 }
 
-/// Who has locked something for an operation that may still be decided would hear that it was not done, and open it: it would be done in
-/// part. Or what never will be would stay open, and its locks with it.
+/// Who has locked something for an operation that may still be decided would hear that it was not done, and open it: it
+/// would be done in part. Or what never will be would stay open, and its locks with it.
 #[test]
 fn what_may_still_be_decided_is_not_said_to_be_void() {
     let cluster = start(1);
@@ -319,7 +319,8 @@ fn what_may_still_be_decided_is_not_said_to_be_void() {
     assert_eq!(told(of_term(term + 1)), TxState::TxOpen, "a leader that is not known here may decide it");
 }
 
-/// A directory that is to be in a partition which was made a moment ago would be refused for good by a node that has not heard of it.
+/// A directory that is to be in a partition which was made a moment ago would be refused for good by a node that has
+/// not heard of it.
 #[test]
 fn a_partition_that_is_newer_than_the_map_is_waited_for() {
     let mut cluster = Cluster::prepare(1, MetaTimings { map_rounds: 1, ..quick() }, |config| config);
@@ -379,7 +380,8 @@ fn wander(user: &mut User, seed: u64, directories: &[u64], done: &AtomicU64, end
     }
 }
 
-/// An operation would be half done, done twice, or leave something that nobody names, when a leader ends in the middle of it.
+/// An operation would be half done, done twice, or leave something that nobody names, when a leader ends in the middle
+/// of it.
 #[test]
 fn nothing_is_half_done_when_nodes_end() {
     let mut cluster = start(3);
@@ -462,8 +464,8 @@ fn passes(cluster: &Cluster, count: u64) {
     eventually("passes", || passes() >= before + count);
 }
 
-/// What killed writers left would stay for ever in a volume of several partitions; or bytes of files be freed that another partition
-/// than the one that collects has.
+/// What killed writers left would stay for ever in a volume of several partitions; or bytes of files be freed that
+/// another partition than the one that collects has.
 #[test]
 fn garbage_is_what_no_partition_names() {
     let data = DataNode::start();
@@ -483,8 +485,8 @@ fn garbage_is_what_no_partition_names() {
     assert_eq!(user.create_with_blocks(elsewhere, "late", 2), Err(ErrorCode::SessionEnded), "ended everywhere");
 }
 
-/// Space of packs that are mostly dead would never come back in a volume of several partitions; or what one partition alone knows to live
-/// in them would be taken for nothing, and they be moved in part again and again.
+/// Space of packs that are mostly dead would never come back in a volume of several partitions; or what one partition
+/// alone knows to live in them would be taken for nothing, and they be moved in part again and again.
 #[test]
 fn packs_are_compacted_by_what_all_partitions_name() {
     let data = DataNode::start();

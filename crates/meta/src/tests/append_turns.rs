@@ -59,8 +59,8 @@ fn turns_come_one_after_the_other() {
     assert_eq!(turn(&b, inode, 0, heard.number).state, GONE);
 }
 
-/// Who comes and knows of no turns would push himself in, and all who wait write again; or an append that was done be done twice,
-/// because its repetition is taken for another one.
+/// Who comes and knows of no turns would push himself in, and all who wait write again; or an append that was done be
+/// done twice, because its repetition is taken for another one.
 #[test]
 fn who_has_no_turn_waits_for_one_and_what_was_done_stays_done() {
     let cluster = Cluster::with(1, quick(), |config| config);

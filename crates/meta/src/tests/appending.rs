@@ -48,7 +48,8 @@ fn tended(data: &DataNode, inode: u64) -> Vec<TendAppendRequest> {
     data.take_tended().into_iter().filter(|asked| asked.inode == inode).collect()
 }
 
-/// What dead writers left would never be visible; or one that publishes all the time, or is closed, be closed again and again.
+/// What dead writers left would never be visible; or one that publishes all the time, or is closed, be closed again and
+/// again.
 #[test]
 fn appends_of_which_nothing_is_published_are_looked_after() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();

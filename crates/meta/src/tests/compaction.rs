@@ -38,8 +38,8 @@ fn two_passes(cluster: &Cluster) {
     eventually("passes", || passes() >= before + 2);
 }
 
-/// Space of packs that are mostly dead would never come back; what a writer may yet name, what somebody appends to and what not
-/// all members list would be moved for nothing.
+/// Space of packs that are mostly dead would never come back; what a writer may yet name, what somebody appends to and
+/// what not all members list would be moved for nothing.
 #[test]
 fn what_lives_in_dead_packs_is_moved() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();

@@ -36,7 +36,8 @@ fn requests(data: &DataNode, count: usize) -> Vec<DefragmentRequest> {
     all
 }
 
-/// Fragmented files would stay so, or others be looked at; a node that refuses would keep a file from being written anew.
+/// Fragmented files would stay so, or others be looked at; a node that refuses would keep a file from being written
+/// anew.
 #[test]
 fn files_beyond_their_bound_are_written_anew_from_front_to_back() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();
@@ -73,7 +74,8 @@ fn files_beyond_their_bound_are_written_anew_from_front_to_back() {
     assert_eq!((data[1].take_defragmented(), waiting()), (vec![], 0));
 }
 
-/// A file that nobody noted when it grew, because the leader was started again or the setting was another one, would never be found.
+/// A file that nobody noted when it grew, because the leader was started again or the setting was another one, would
+/// never be found.
 #[test]
 fn a_walk_finds_files_that_nobody_noted() {
     let data = DataNode::start();

@@ -52,8 +52,8 @@ fn a_member_that_fails_keeps_records_pending_until_it_is_back() {
     assert_eq!(data[0].times(3), 1);
 }
 
-/// While a disk is filled its group frees some chunks later: with more of them than are looked at together, no other group of that
-/// node would get anything back until then, and its disks fill up.
+/// While a disk is filled its group frees some chunks later: with more of them than are looked at together, no other
+/// group of that node would get anything back until then, and its disks fill up.
 #[test]
 fn a_group_that_frees_later_holds_up_no_other_one() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();

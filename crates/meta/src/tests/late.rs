@@ -32,7 +32,8 @@ fn split(cluster: &mut Cluster) {
     cluster.share_map();
 }
 
-/// Late requests of ended sessions would name blocks that are given back; and what is there be lost, or ids given twice.
+/// Late requests of ended sessions would name blocks that are given back; and what is there be lost, or ids given
+/// twice.
 #[test]
 fn an_ended_session_does_nothing_in_a_partition_that_is_made_later() {
     let mut cluster = Cluster::start(3);

@@ -1,4 +1,5 @@
-//! Overwrite leases across sessions: whoever has one that is wanted is told by its keep-alives, and gets out of the way.
+//! Overwrite leases across sessions: whoever has one that is wanted is told by its keep-alives, and gets out of the
+//! way.
 
 use std::time::Duration;
 

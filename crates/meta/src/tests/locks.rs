@@ -70,8 +70,8 @@ fn locks_outlive_a_leader_and_go_with_their_session() {
     set_lock(&mut second, inode, 2).expect("free");
 }
 
-/// Programs on two machines that wait for each other's locks would wait for ever; or one that only waits long would be told that it
-/// never gets the lock.
+/// Programs on two machines that wait for each other's locks would wait for ever; or one that only waits long would be
+/// told that it never gets the lock.
 #[test]
 fn who_waits_in_a_ring_is_told() {
     let cluster = Cluster::with(1, quick(), |config| config);

@@ -141,7 +141,8 @@ fn sessions_are_bounded_for_an_address_and_in_memory() {
     assert_eq!(direct.fail(11, 0), ErrorCode::NotFound, "and there is room again");
 }
 
-/// Numbers that nobody was given would make sessions at the partition, and push those that were given to the ended ones.
+/// Numbers that nobody was given would make sessions at the partition, and push those that were given to the ended
+/// ones.
 #[test]
 fn a_session_that_the_manager_never_gave_is_refused() {
     let cluster = Cluster::start(1);

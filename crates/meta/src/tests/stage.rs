@@ -55,7 +55,8 @@ fn requests(data: &DataNode, count: usize) -> Vec<EncodeRequest> {
     all
 }
 
-/// Files would be encoded before their time, outside of the hours that are set, or never; or a part of them be left out.
+/// Files would be encoded before their time, outside of the hours that are set, or never; or a part of them be left
+/// out.
 #[test]
 fn what_is_due_is_asked_for_part_by_part() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();

@@ -35,7 +35,8 @@ fn inode(answer: &ReadStaleResponse) -> u64 {
     answer.attributes.expect("some").inode
 }
 
-/// Names would be out of reach while most of a partition's members are down, or be read where nobody asked for old ones.
+/// Names would be out of reach while most of a partition's members are down, or be read where nobody asked for old
+/// ones.
 #[test]
 fn whoever_asks_for_it_reads_at_a_member_that_does_not_lead() {
     let mut cluster = Cluster::start(3);

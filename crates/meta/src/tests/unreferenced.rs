@@ -23,8 +23,8 @@ fn ask(caller: &mut Caller) -> Unreferenced {
     answer.unreferenced.expect("asked for")
 }
 
-/// Space that a dead writer took would be shown as a living one's, or that of files as nobody's; or a time would be told at which
-/// nothing is freed.
+/// Space that a dead writer took would be shown as a living one's, or that of files as nobody's; or a time would be
+/// told at which nothing is freed.
 #[test]
 fn space_without_a_name_is_counted_and_nothing_is_freed() {
     let data: Vec<DataNode> = (0..2).map(|_| DataNode::start()).collect();

@@ -1,5 +1,5 @@
-//! Files closed before they were durable whose writer died: what members have stays, the rest is cut off, and nothing is said of
-//! damage meanwhile.
+//! Files closed before they were durable whose writer died: what members have stays, the rest is cut off, and nothing
+//! is said of damage meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -88,8 +88,8 @@ fn found_by_check(caller: &Caller) -> u64 {
     found
 }
 
-/// A file would name bytes that nobody has for ever, or lose what a member still has; a check would raise the alarm about what
-/// nobody promised.
+/// A file would name bytes that nobody has for ever, or lose what a member still has; a check would raise the alarm
+/// about what nobody promised.
 #[test]
 fn what_nobody_has_is_cut_off() {
     let (data, cluster) = start(2);

@@ -1,8 +1,8 @@
 //! The flow that says whether each block can keep one copy: block → node (one block a node) → rack (as many as its
 //! capacity) → sink (paper, section III-C). Blocks come one by one and the flow grows by one augmenting path each.
 //!
-//! Invariants: every block that was taken has a kept copy that is one of its copies; no two are on one node; no rack has
-//! more than its capacity. A block that was refused changes nothing.
+//! Invariants: every block that was taken has a kept copy that is one of its copies; no two are on one node; no rack
+//! has more than its capacity. A block that was refused changes nothing.
 use cairn_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,13 +1,13 @@
 //! A stripe group, planned as a whole: k column groups of copies and the erasure group that they become. Shard i is the
 //! survivor of column i, then come the parities.
 //!
-//! Layouts of groups are few and serve many stripes, so remote racks are *chosen* and not drawn: survivors lie outside of the
-//! core rack as far as there is room, spread over racks as evenly as possible, and parities keep the core rack's places. What
-//! leaves it is m - c parities, or none.
+//! Layouts of groups are few and serve many stripes, so remote racks are *chosen* and not drawn: survivors lie outside
+//! of the core rack as far as there is room, spread over racks as evenly as possible, and parities keep the core rack's
+//! places. What leaves it is m - c parities, or none.
 //!
-//! Invariants: those of a stripe ([`StripePlan`](super::StripePlan)); the members of a column are on distinct nodes, and on
-//! distinct hosts where the rack has them; shards are on distinct nodes, and on distinct hosts likewise. Of racks and disks
-//! the least used for their free space are taken, as by [`Chooser::choose`].
+//! Invariants: those of a stripe ([`StripePlan`](super::StripePlan)); the members of a column are on distinct nodes,
+//! and on distinct hosts where the rack has them; shards are on distinct nodes, and on distinct hosts likewise. Of
+//! racks and disks the least used for their free space are taken, as by [`Chooser::choose`].
 use super::flow::Slot;
 use super::shape::{EarRefusal, EarShape};
 use crate::choose::{Chooser, DiskCandidate, compare_ratio, mix};
@@ -43,8 +43,8 @@ impl GroupPlan {
 }
 
 impl Chooser {
-    /// Plans the next stripe group. A disk carries a group more for each column and parity that it gets; a survivor's column
-    /// becomes its shard and counts once.
+    /// Plans the next stripe group. A disk carries a group more for each column and parity that it gets; a survivor's
+    /// column becomes its shard and counts once.
     pub fn choose_stripe_group(&mut self, shape: &EarShape) -> Result<GroupPlan, EarRefusal> {
         self.seed = mix(self.seed);
         let mut nodes: BTreeMap<u32, BTreeSet<NodeId>> = BTreeMap::new();

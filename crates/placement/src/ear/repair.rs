@@ -1,11 +1,11 @@
-//! Repair of a stripe group that is filling: who may take the place of a member so that encoding still downloads nothing
-//! across racks and moves nothing afterwards.
+//! Repair of a stripe group that is filling: who may take the place of a member so that encoding still downloads
+//! nothing across racks and moves nothing afterwards.
 //!
-//! Invariant: a successor is found exactly if a usable disk keeps the property: the primary's in the core rack, another copy's
-//! outside of it, and all columns together with survivors on distinct nodes, at most c shards to a rack.
+//! Invariant: a successor is found exactly if a usable disk keeps the property: the primary's in the core rack, another
+//! copy's outside of it, and all columns together with survivors on distinct nodes, at most c shards to a rack.
 //!
-//! Not here: an encoded group, whose shards are repaired as those of any erasure group, and what to do where nobody keeps the
-//! property: the caller then repairs as usual and says that the group encodes across racks.
+//! Not here: an encoded group, whose shards are repaired as those of any erasure group, and what to do where nobody
+//! keeps the property: the caller then repairs as usual and says that the group encodes across racks.
 use super::flow::{Slot, SurvivorFlow};
 use super::shape::EarShape;
 use crate::choose::{Chooser, DiskCandidate, Seat, mix};
@@ -60,8 +60,8 @@ pub enum NoEarSuccessor {
 }
 
 impl StripeSeats {
-    /// Which member of each column keeps the shard if `member` moves to `seat`; `None` if the property is lost. Others than
-    /// today only where today's cannot stay.
+    /// Which member of each column keeps the shard if `member` moves to `seat`; `None` if the property is lost. Others
+    /// than today only where today's cannot stay.
     pub fn with(&self, member: EarMember, seat: Seat) -> Option<Vec<usize>> {
         let mut moved = self.clone();
         let racks = self.shard_racks(seat.rack);
@@ -146,9 +146,9 @@ fn slot(seat: &Seat) -> Slot {
 }
 
 impl Chooser {
-    /// The disk that takes a member's place: one that keeps the property; of these one in the rack of the member that leaves,
-    /// then with fewest survivors that change, then on a host without others of the column, then the least used. `taken` are
-    /// disks that cannot be taken, `bytes` what it gets.
+    /// The disk that takes a member's place: one that keeps the property; of these one in the rack of the member that
+    /// leaves, then with fewest survivors that change, then on a host without others of the column, then the least
+    /// used. `taken` are disks that cannot be taken, `bytes` what it gets.
     pub fn ear_successor(
         &mut self,
         seats: &StripeSeats,

@@ -1,7 +1,7 @@
 //! What is to be laid out, and whether a cluster can hold it: copies, shards, and how many shards a rack may hold.
 //!
-//! Invariant: a cluster that [`EarShape::check`] accepts has room for every shard of a stripe on a node of its own, with at
-//! most c in a rack, and survivors only where copies can lie. So drawing and planning end.
+//! Invariant: a cluster that [`EarShape::check`] accepts has room for every shard of a stripe on a node of its own,
+//! with at most c in a rack, and survivors only where copies can lie. So drawing and planning end.
 use std::collections::BTreeMap;
 
 /// Copies before, shards after, and the limit of shards a rack.

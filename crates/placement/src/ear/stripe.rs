@@ -1,15 +1,17 @@
-//! Placement of one stripe, block by block (paper, section III-D): one copy on a random node of the core rack, the others on
-//! distinct random nodes of one other random rack; a block whose copies leave no survivors is drawn again.
+//! Placement of one stripe, block by block (paper, section III-D): one copy on a random node of the core rack, the
+//! others on distinct random nodes of one other random rack; a block whose copies leave no survivors is drawn again.
 //!
-//! Invariants: of each block the first copy is in the core rack, the others are on distinct nodes of one other rack; survivors
-//! and parities are on distinct nodes, at most c in a rack; whoever encodes in the core rack finds every block there.
+//! Invariants: of each block the first copy is in the core rack, the others are on distinct nodes of one other rack;
+//! survivors and parities are on distinct nodes, at most c in a rack; whoever encodes in the core rack finds every
+//! block there.
 use super::flow::{Slot, SurvivorFlow};
 use super::shape::{EarRefusal, EarShape};
 use crate::choose::mix;
 use cairn_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Draws of a block before its copies are looked for one by one, which finds what there is. The paper expects less than two.
+/// Draws of a block before its copies are looked for one by one, which finds what there is. The paper expects less than
+/// two.
 pub const DRAWS_MAX: u32 = 1_000;
 
 /// Nodes that can be used, by the number of their rack.
@@ -78,7 +80,8 @@ impl StripePlan {
 }
 
 /// # Panics
-/// When two shards are on one node, a rack has more than its capacity, or there are shards in more racks than the targets.
+/// When two shards are on one node, a rack has more than its capacity, or there are shards in more racks than the
+/// targets.
 pub(crate) fn check_shards(shards: &[Slot], shape: &EarShape) {
     let mut nodes = BTreeSet::new();
     let mut racks: BTreeMap<u32, usize> = BTreeMap::new();
@@ -180,8 +183,8 @@ impl<'a> StripeBuilder<'a> {
         Ok(StripePlan { core_rack: core, blocks, survivors, parities, draws, rack_failures })
     }
 
-    /// What stays of each block. As few as possible stay in the core rack: its places are for parities, which then need not
-    /// leave it.
+    /// What stays of each block. As few as possible stay in the core rack: its places are for parities, which then need
+    /// not leave it.
     fn survivors(&self) -> Vec<Slot> {
         let mut flow = SurvivorFlow::new(self.targets.clone().into_iter().filter(|(rack, _)| *rack != self.core));
         let (mut order, mut near) = (Vec::new(), Vec::new());

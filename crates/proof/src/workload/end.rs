@@ -1,4 +1,5 @@
-//! What holds when everything is over: the volume is whole by its own check, and data nodes keep nothing that no file names.
+//! What holds when everything is over: the volume is whole by its own check, and data nodes keep nothing that no file
+//! names.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

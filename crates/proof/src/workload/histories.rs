@@ -1,8 +1,9 @@
-//! Rounds of names over several partitions: clients make, link, move, list and remove files and directories in them side by side, while a
-//! head fails in the middle of what they do. Each round has to have a history that one file system can have, and once more when
-//! power was gone everywhere. Partitions are added on the way.
+//! Rounds of names over several partitions: clients make, link, move, list and remove files and directories in them
+//! side by side, while a head fails in the middle of what they do. Each round has to have a history that one file
+//! system can have, and once more when power was gone everywhere. Partitions are added on the way.
 //!
-//! Only in seeds with several partitions. Directories of a round are in any of them, so half of the operations are across some.
+//! Only in seeds with several partitions. Directories of a round are in any of them, so half of the operations are
+//! across some.
 
 use cairn_client::Volume;
 use cairn_history::{Outcome, Round, choose, perform};
@@ -45,7 +46,8 @@ impl Histories {
     }
 }
 
-/// What one client does in one step. How many operations it did, and how many of them have an outcome that nobody knows.
+/// What one client does in one step. How many operations it did, and how many of them have an outcome that nobody
+/// knows.
 async fn work(volume: &Volume, client: usize, round: &Round, rng: SimRng) -> (u64, u64) {
     let (mut done, mut unknown) = (0, 0);
     for _ in 0..1 + rng.index(EACH) {
@@ -154,7 +156,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Everything is well again, and all were without power: names are what they were. Half of the rounds stay for the volume's check.
+    /// Everything is well again, and all were without power: names are what they were. Half of the rounds stay for the
+    /// volume's check.
     pub(super) fn end_histories(&mut self) -> Result<(), String> {
         self.histories.checked.extend(self.histories.open.take());
         let rounds = std::mem::take(&mut self.histories.checked);

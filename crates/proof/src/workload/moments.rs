@@ -1,7 +1,7 @@
-//! Snapshots among all other steps, in some seeds: of the volume, and where it has several partitions of a directory that has names in all of
-//! them. Three clients make, move and remove names while one is taken and heads fail: what it has of them is a moment (`histories`). The tree
-//! is hashed when it is taken, later, and at the end, and is the same. A file that is cloned out of one has its bytes, also when the snapshot is
-//! gone.
+//! Snapshots among all other steps, in some seeds: of the volume, and where it has several partitions of a directory
+//! that has names in all of them. Three clients make, move and remove names while one is taken and heads fail: what it
+//! has of them is a moment (`histories`). The tree is hashed when it is taken, later, and at the end, and is the same.
+//! A file that is cloned out of one has its bytes, also when the snapshot is gone.
 //!
 //! While there is one no file is overwritten in place, so most seeds have none.
 
@@ -292,7 +292,8 @@ impl Workload {
         Ok(())
     }
 
-    /// When everything is healed: each is what it was. A clone out of one outlives it, and then all of them go with what only they had.
+    /// When everything is healed: each is what it was. A clone out of one outlives it, and then all of them go with
+    /// what only they had.
     pub(super) fn end_moments(&mut self) -> Result<(), String> {
         (0..self.moments.taken.len()).try_for_each(|at| self.check_moment(at))?;
         self.remove_histories()?;

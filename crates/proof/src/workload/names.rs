@@ -1,4 +1,5 @@
-//! Directories in several partitions: where the files of a seed are, and moves of files from one to another while servers fail.
+//! Directories in several partitions: where the files of a seed are, and moves of files from one to another while
+//! servers fail.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Records that several clients append to one file. The model is the set of them, by writer and sequence: each is there whole and at most once; those
-//! that were acknowledged as durable are there whatever lost its power since.
+//! Records that several clients append to one file. The model is the set of them, by writer and sequence: each is there
+//! whole and at most once; those that were acknowledged as durable are there whatever lost its power since.
 
 use std::collections::{BTreeMap, VecDeque};
 

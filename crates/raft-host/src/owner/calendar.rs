@@ -1,9 +1,9 @@
 //! The calendar that a leader times its entries by.
 //!
-//! Invariant: logged time follows a calendar on which the clocks of others agree ([`crate::Clocks`]). The only member of a group
-//! whose calendar is far ahead of the last logged time at its start waits for somebody who confirms it; if nobody does, it is
-//! followed, said, and nothing is deleted by age for a time. Not here: that logged time never falls and advances no faster than
-//! the monotonic clock ([`cairn_raft::LogClock`]).
+//! Invariant: logged time follows a calendar on which the clocks of others agree ([`crate::Clocks`]). The only member
+//! of a group whose calendar is far ahead of the last logged time at its start waits for somebody who confirms it; if
+//! nobody does, it is followed, said, and nothing is deleted by age for a time. Not here: that logged time never falls
+//! and advances no faster than the monotonic clock ([`cairn_raft::LogClock`]).
 
 use std::time::Duration;
 

@@ -29,8 +29,8 @@ struct Writes {
 }
 
 impl<S: StateMachine> Owner<S> {
-    /// Carries everything out. A lease ends first: a member that gave it up must not be seen to have it when its messages
-    /// arrive. It begins last: what a new leader's state lacks is among the outputs.
+    /// Carries everything out. A lease ends first: a member that gave it up must not be seen to have it when its
+    /// messages arrive. It begins last: what a new leader's state lacks is among the outputs.
     pub(super) fn carry_out(&mut self) {
         if self.failed {
             self.outputs.clear();

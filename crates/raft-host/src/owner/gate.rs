@@ -67,8 +67,8 @@ impl<S: StateMachine> Owner<S> {
         }
     }
 
-    /// That it has forgotten something is durable before it takes part in elections: the leader that comes of them must not serve before what
-    /// was forgotten is made good, in whichever process.
+    /// That it has forgotten something is durable before it takes part in elections: the leader that comes of them must
+    /// not serve before what was forgotten is made good, in whichever process.
     pub(super) fn accept_loss(&mut self) -> Result<(), HostError> {
         self.running()?;
         let (group, shut) = (self.parts.group, self.core.shut());

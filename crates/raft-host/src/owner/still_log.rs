@@ -1,9 +1,9 @@
 //! A leader whose log stands still hands leadership over: its disk is full, or hangs.
 //!
-//! Entries go to the others at the same time as to the log here, but a leader applies nothing that it has not durably itself. So while its
-//! log takes nothing nobody is answered, although a majority has everything, and its heartbeats go on. Invariant: leadership goes only to a
-//! voter that has acknowledged the whole log, so whose own log moves; without one it stays. Not here: why the log stands still, and when it goes on
-//! (`cairn_store`).
+//! Entries go to the others at the same time as to the log here, but a leader applies nothing that it has not durably
+//! itself. So while its log takes nothing nobody is answered, although a majority has everything, and its heartbeats go
+//! on. Invariant: leadership goes only to a voter that has acknowledged the whole log, so whose own log moves; without
+//! one it stays. Not here: why the log stands still, and when it goes on (`cairn_store`).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! [`Timers`]: when tasks asked to be handled, by time.
 //!
-//! Invariant: a task has one time at most, never later than what it asked for last. It may be earlier: that of an earlier
-//! request. A task that is handled too early has nothing to do and asks again, so nothing is ever taken out.
+//! Invariant: a task has one time at most, never later than what it asked for last. It may be earlier: that of an
+//! earlier request. A task that is handled too early has nothing to do and asks again, so nothing is ever taken out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

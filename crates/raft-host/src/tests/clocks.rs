@@ -71,7 +71,8 @@ fn ahead(time: WallTime) -> Duration {
     Duration::from_nanos(time.0.saturating_sub(RealClock.wall().0))
 }
 
-/// Logged time, which never falls, would be five days ahead for ever after one member with a wrong clock led for a minute.
+/// Logged time, which never falls, would be five days ahead for ever after one member with a wrong clock led for a
+/// minute.
 #[test]
 fn a_leader_whose_clock_is_ahead_logs_time_by_the_others() {
     let trio = members(3);
@@ -100,7 +101,8 @@ fn a_leader_whose_clock_is_ahead_logs_time_by_the_others() {
     }
 }
 
-/// The only manager or the only member of a partition would log the time of its own wrong clock, though others could tell.
+/// The only manager or the only member of a partition would log the time of its own wrong clock, though others could
+/// tell.
 #[test]
 fn the_only_member_asks_whoever_else_is_there() {
     let one = members(1);

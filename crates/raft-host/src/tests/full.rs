@@ -12,7 +12,8 @@ fn settings(node: u32) -> HostConfig {
     HostConfig { segment_bytes: 64 << 10, item_bytes_max: 8 << 10, batch_bytes_max: 8 << 10, ..config(node) }
 }
 
-/// The group would stand still although two members have room: its leader goes on to send heartbeats, and commits nothing.
+/// The group would stand still although two members have room: its leader goes on to send heartbeats, and commits
+/// nothing.
 #[test]
 fn a_leader_without_room_for_its_log_lets_another_one_lead() {
     let switch = Arc::new(Switch::default());

@@ -142,7 +142,8 @@ fn lead_alone(dir: &Path) -> (Node, u64, bool) {
     (node, term, forgot)
 }
 
-/// A process that ends before what was forgotten is made good would be followed by one that gives numbers a second time.
+/// A process that ends before what was forgotten is made good would be followed by one that gives numbers a second
+/// time.
 #[test]
 fn what_was_accepted_is_known_after_a_new_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -34,7 +34,8 @@ fn proposals_survive_a_restart() {
     assert_eq!(node.add(1), Some(Fate::Done(5051)));
 }
 
-/// A read would miss what was acknowledged: a leader whose state machine is still taking entries from before has its lease already.
+/// A read would miss what was acknowledged: a leader whose state machine is still taking entries from before has its
+/// lease already.
 #[test]
 fn nothing_is_read_before_all_is_applied() {
     let dir = tempfile::tempdir().unwrap();

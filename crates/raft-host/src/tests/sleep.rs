@@ -68,7 +68,8 @@ impl Many {
     }
 }
 
-/// Idle groups would cost as much as busy ones; or one that sleeps would refuse what is proposed, or answer reads without a lease.
+/// Idle groups would cost as much as busy ones; or one that sleeps would refuse what is proposed, or answer reads
+/// without a lease.
 #[test]
 fn groups_sleep_and_wake_with_what_they_had() {
     let many = Many::new();

@@ -116,8 +116,8 @@ impl GroupCore {
         }
     }
 
-    /// A member that knows of no committed entry may have none, whatever it acknowledged before it lost its directory: it is asked anew
-    /// what it has. The raft crate would go by what it acknowledged, and never send it that again.
+    /// A member that knows of no committed entry may have none, whatever it acknowledged before it lost its directory:
+    /// it is asked anew what it has. The raft crate would go by what it acknowledged, and never send it that again.
     fn fill_anew(&mut self, member: u64, commit: u64) {
         let progress = self.node.raft.mut_prs().get_mut(member);
         if let Some(progress) = progress.filter(|progress| progress.matched > BEGINNING) {

@@ -55,14 +55,15 @@ impl GroupCore {
         self.known_marks().take(count).map(|(id, mark)| mark.wire(id)).collect()
     }
 
-    /// A person accepts what this member has forgotten. Terms of the leaders that it has forgotten are not given again: others would take
-    /// what comes under them for the word of those.
+    /// A person accepts what this member has forgotten. Terms of the leaders that it has forgotten are not given again:
+    /// others would take what comes under them for the word of those.
     pub(super) fn accept_loss(&mut self) {
         let shut = self.shut().is_some();
         self.gate.accept(shut);
         let others = self.marks.values().map(|mark| mark.term);
         let term = others.fold(self.gate.highest().term, u64::max);
-        // Beyond all: a leader that is there believes that this member has what it acknowledged in its term; the next one fills it.
+        // Beyond all: a leader that is there believes that this member has what it acknowledged in its term; the next
+        // one fills it.
         self.raise_term(term.saturating_add(1));
         self.look_at_gate();
     }
@@ -97,7 +98,8 @@ impl GroupCore {
         }
     }
 
-    /// A leader that has everything has given this member, durably, an entry of its term: so all that was acknowledged before.
+    /// A leader that has everything has given this member, durably, an entry of its term: so all that was acknowledged
+    /// before.
     pub(super) fn recall_from_leader(&mut self, forgot: bool) {
         let term = self.node.raft.term;
         if !forgot && self.gate.forgot() && self.mark.has_entry_of(term) {

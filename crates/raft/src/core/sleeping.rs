@@ -1,13 +1,14 @@
 //! An idle group sleeps: its members count no ticks, and its leader sends nothing, until somebody wakes it.
 //!
-//! A leader for whom nothing is to do for [`sleep_ticks`](crate::CoreConfig::sleep_ticks) marks its heartbeats. A follower that has
-//! everything, applied, falls asleep with such a heartbeat and says so in its answer. When all members have said it, the leader
-//! sleeps too; it does not wait for those that it has not heard for as long. Whatever else comes wakes a member: a message, a
-//! proposal, a wish.
+//! A leader for whom nothing is to do for [`sleep_ticks`](crate::CoreConfig::sleep_ticks) marks its heartbeats. A
+//! follower that has everything, applied, falls asleep with such a heartbeat and says so in its answer. When all
+//! members have said it, the leader sleeps too; it does not wait for those that it has not heard for as long. Whatever
+//! else comes wakes a member: a message, a proposal, a wish.
 //!
-//! Invariant: **nothing that is safe depends on who sleeps.** Ticks only begin things: heartbeats, elections. A member that sleeps
-//! votes, promises and answers by the same rules; a leader that sleeps renews no lease, so the last one ends by itself, and a read
-//! needs a round of heartbeats first. What sleep could break is that somebody notices when a leader is gone:
+//! Invariant: **nothing that is safe depends on who sleeps.** Ticks only begin things: heartbeats, elections. A member
+//! that sleeps votes, promises and answers by the same rules; a leader that sleeps renews no lease, so the last one
+//! ends by itself, and a read needs a round of heartbeats first. What sleep could break is that somebody notices when a
+//! leader is gone:
 //!
 //! | danger | answer |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! What breaks, within what redundancy has to survive.
 //!
-//! Power may be lost anywhere and at any time, and messages anyhow. What a disk forgets or damages, it does alone: all members serve and have
-//! nothing left to do, and until that is so again no other one forgets or ends. Bits flip on one disk at a time.
+//! Power may be lost anywhere and at any time, and messages anyhow. What a disk forgets or damages, it does alone: all
+//! members serve and have nothing left to do, and until that is so again no other one forgets or ends. Bits flip on one
+//! disk at a time.
 
 use std::collections::BTreeMap;
 

@@ -15,8 +15,8 @@ use crate::words::Bytes;
 pub(crate) struct Free {
     index: u32,
     what: Freed,
-    /// Nodes that have not done it, under this epoch of the group: in the next one it may have come to others again, from a member
-    /// that has not freed it.
+    /// Nodes that have not done it, under this epoch of the group: in the next one it may have come to others again,
+    /// from a member that has not freed it.
     left: BTreeSet<usize>,
     epoch: Epoch,
     /// The one that each call went to.

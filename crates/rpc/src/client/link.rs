@@ -1,8 +1,8 @@
 //! [`Link`]: one connection to one address, made when it is needed and made again when it broke.
 //!
-//! Callers encode their requests into the link's buffer under its lock; the connection's task (`driver.rs`) writes them,
-//! reads answers and sets outcomes. While there is no connection yet, or too much is in flight, requests queue in the
-//! order in which they were made.
+//! Callers encode their requests into the link's buffer under its lock; the connection's task (`driver.rs`) writes
+//! them, reads answers and sets outcomes. While there is no connection yet, or too much is in flight, requests queue in
+//! the order in which they were made.
 //!
 //! Invariants owned here: a call is `NotSent` only if its last byte was never handed to the kernel and never will be;
 //! every call gets its outcome by its deadline or when the connection ends, whatever becomes of the task.

@@ -80,7 +80,8 @@ fn hints_are_followed_and_kept() {
     assert_eq!(client.leader(), Some(leader.addr()));
 }
 
-/// A group whose members were changed would not be found again by who knew it before; or its request go round for ever if nobody has it.
+/// A group whose members were changed would not be found again by who knew it before; or its request go round for ever
+/// if nobody has it.
 #[test]
 fn who_has_it_no_more_is_not_the_last_that_is_asked() {
     let unknown = || Err(WireError::new(ErrorCode::UnknownPartition, "not served by this node"));
@@ -140,7 +141,8 @@ fn refusals_are_final() {
     assert_eq!(a.calls() + b.calls(), 1);
 }
 
-/// A node would send no heartbeats, and have no word of a manager, for the whole deadline of an attempt while another one leads.
+/// A node would send no heartbeats, and have no word of a manager, for the whole deadline of an attempt while another
+/// one leads.
 #[test]
 fn a_leader_that_stands_still_is_not_waited_for_alone() {
     let still = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -148,7 +150,8 @@ fn a_leader_that_stands_still_is_not_waited_for_alone() {
     let follower = FakeServer::start(|_| Err(WireError::not_leader(None)));
     let leader = FakeServer::start(|_| leads(7));
     let client = client(vec![still_addr.clone(), follower.addr(), leader.addr()]);
-    // All of this time would go to the first one. A busy machine may need all of it for the others as well: then once more.
+    // All of this time would go to the first one. A busy machine may need all of it for the others as well: then once
+    // more.
     let found = (0..30).find_map(|_| {
         client.set_leader(still_addr.clone());
         call(&client, ATTEMPT_MAX, Repeat::Harmless).map(|answer| answer.pid).ok()

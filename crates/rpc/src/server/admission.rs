@@ -1,10 +1,10 @@
-//! Who gets in at the hello, and [`Admission`]: what a peer with a certificate may ask, held against every request before the service sees
-//! it.
+//! Who gets in at the hello, and [`Admission`]: what a peer with a certificate may ask, held against every request
+//! before the service sees it.
 //!
-//! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without security; nobody says
-//! in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked asks nothing more, on connections that it
-//! has as on new ones; what needs TLS is not served outside of it.
-//! Not here: certificates' chains and dates (the handshake), who may ask what (`wire::audience`).
+//! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without
+//! security; nobody says in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked
+//! asks nothing more, on connections that it has as on new ones; what needs TLS is not served outside of it. Not here:
+//! certificates' chains and dates (the handshake), who may ask what (`wire::audience`).
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use cairn_wire::protection::Protection;
 use super::PeerInfo;
 use crate::stream::Stream;
 
-/// Whose connection this is: nobody's who has to have a key, or the holder of the certificate. The error is what to answer.
+/// Whose connection this is: nobody's who has to have a key, or the holder of the certificate. The error is what to
+/// answer.
 pub(crate) fn holder(stream: &Stream, hello: &Hello, tls: Option<&Arc<Tls>>) -> Result<Option<Holder>, WireError> {
     let refused = |text: String| WireError::new(ErrorCode::NotPermitted, text);
     let Some(tls) = tls else { return Ok(None) };

@@ -4,8 +4,8 @@
 //! meanwhile. Rounds repeat while there is progress.
 //!
 //! Invariants owned here: nothing is dispatched before the hello was accepted; no more than `in_flight_max` requests
-//! are unanswered, and nothing is read while more than `out_queue_max` bytes wait to be written; whatever the peer sends
-//! or fails to send costs this connection only.
+//! are unanswered, and nothing is read while more than `out_queue_max` bytes wait to be written; whatever the peer
+//! sends or fails to send costs this connection only.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -41,7 +41,8 @@ use crate::watch::Watch;
 const ROUNDS_MAX: usize = 8;
 
 enum Phase {
-    /// The hello has not come yet; `full`: that of a client is answered with an error, for there are too many connections.
+    /// The hello has not come yet; `full`: that of a client is answered with an error, for there are too many
+    /// connections.
     Hello {
         full: bool,
     },
@@ -86,7 +87,8 @@ pub(crate) struct Conn {
     write_stalled: Option<Instant>,
     /// Why a `Closing` connection closes.
     text: String,
-    /// For the request log, not handed on yet; and when the bytes that are dispatched were received, as the log tells time.
+    /// For the request log, not handed on yet; and when the bytes that are dispatched were received, as the log tells
+    /// time.
     records: Vec<u8>,
     received_wall: u64,
 }

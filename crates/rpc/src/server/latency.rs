@@ -1,6 +1,7 @@
 //! [`Latency`]: how long requests took from their arrival to their answer, by operation, as counts for a histogram.
 //!
-//! Requests that want no answer are not in it. The time until an answer is on the wire, and the peer's own, are not either.
+//! Requests that want no answer are not in it. The time until an answer is on the wire, and the peer's own, are not
+//! either.
 use cairn_wire::Opcode;
 use std::array::from_fn;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! [`Progress`]: whether a payload comes fast enough to keep the buffer that it is received into.
 //!
-//! A sender that stops in the middle of a payload holds up to 4 MiB that others may wait for. So a payload has to go on:
-//! in each span of time a part of it has to come, and the span is shorter while somebody waits for memory.
+//! A sender that stops in the middle of a payload holds up to 4 MiB that others may wait for. So a payload has to go
+//! on: in each span of time a part of it has to come, and the span is shorter while somebody waits for memory.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! [`Recorder`]: records of a connection's requests and answers, for the request log.
 //!
-//! Records are gathered without a lock of their own (requests by the connection's task, answers under the lock of its queue)
-//! and handed on together, once a round. What a message carries is kept up to some bytes, payloads never, and nothing of
-//! messages whose contents are data of others.
+//! Records are gathered without a lock of their own (requests by the connection's task, answers under the lock of its
+//! queue) and handed on together, once a round. What a message carries is kept up to some bytes, payloads never, and
+//! nothing of messages whose contents are data of others.
 
 use std::sync::Arc;
 use std::time::SystemTime;

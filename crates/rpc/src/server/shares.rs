@@ -1,8 +1,8 @@
 //! [`Shares`]: how much of the payload pool the unfinished payloads of one address may hold.
 //!
 //! Invariants: the payloads that an address has begun and not finished hold at most half of the pool, so that others
-//! find the rest; whoever waits for its share is served in the order of arrival. What was received whole counts no more.
-//! Not here: the pool itself, how long a payload may take (`progress.rs`).
+//! find the rest; whoever waits for its share is served in the order of arrival. What was received whole counts no
+//! more. Not here: the pool itself, how long a payload may take (`progress.rs`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;

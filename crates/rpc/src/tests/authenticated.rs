@@ -1,4 +1,5 @@
-//! Connections whose frames leave TLS: file data goes through unharmed, and whoever stands in between reads it, but changes nothing.
+//! Connections whose frames leave TLS: file data goes through unharmed, and whoever stands in between reads it, but
+//! changes nothing.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -123,7 +124,8 @@ fn tell(client: &Client, addr: &str, number: u64, payload: impl Into<Payload>) -
     wait(client.call(addr, DATA_ECHO, &note(number), payload, long().bulk()))
 }
 
-/// Bytes would be lost, mixed up, or be encrypted at the cost of everybody; or what is no file data would be open to who listens.
+/// Bytes would be lost, mixed up, or be encrypted at the cost of everybody; or what is no file data would be open to
+/// who listens.
 #[test]
 fn file_data_goes_outside_of_tls_and_nothing_else_does() {
     let keys = Keys::new();
@@ -177,8 +179,8 @@ fn either_side_keeps_its_data_private() {
     }
 }
 
-/// Somebody in between would have a server do what nobody asked for, do it twice, or in another order; or a client believe what no server
-/// said.
+/// Somebody in between would have a server do what nobody asked for, do it twice, or in another order; or a client
+/// believe what no server said.
 #[test]
 fn whoever_changes_repeats_or_leaves_out_a_frame_ends_the_connection() {
     let keys = Keys::new();
@@ -229,7 +231,8 @@ fn calls_that_are_given_up_before_they_are_sent_leave_no_gap() {
     assert_eq!(*told.echoed.lock(), [3]);
 }
 
-/// A connection for file data would be a way around TLS for the rest, or one that is not authenticated be taken for one that is.
+/// A connection for file data would be a way around TLS for the rest, or one that is not authenticated be taken for one
+/// that is.
 #[test]
 fn a_connection_for_file_data_is_good_for_nothing_else() {
     let keys = Keys::new();

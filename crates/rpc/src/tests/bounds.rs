@@ -14,8 +14,8 @@ fn is_unknown_deadline(error: &CallError) -> bool {
     matches!(error, CallError::Unknown { cause: Unknown::Deadline, .. })
 }
 
-/// Makes a call that the service holds beyond its deadline, and tells that. A machine that does not get to send it in time gets a longer
-/// one: what was not sent was not done.
+/// Makes a call that the service holds beyond its deadline, and tells that. A machine that does not get to send it in
+/// time gets a longer one: what was not sent was not done.
 fn expired_at_the_service(peer: &crate::Peer, told: &Told, number: u64) -> Duration {
     let mut deadline = Duration::from_millis(40);
     loop {

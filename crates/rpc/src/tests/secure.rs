@@ -107,8 +107,8 @@ fn calls_and_payloads_go_through_tls_unharmed() {
     }
 }
 
-/// Somebody without a key, with the key of another cluster, or with a client's key as a server's would be served; or be left to wait
-/// instead of being told what to do.
+/// Somebody without a key, with the key of another cluster, or with a client's key as a server's would be served; or be
+/// left to wait instead of being told what to do.
 #[test]
 fn strangers_are_refused_with_the_reason() {
     let keys = Keys::new();
@@ -216,7 +216,8 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
-/// Strangers who begin a handshake and do not end it would keep memory and places, or the time of those who belong here.
+/// Strangers who begin a handshake and do not end it would keep memory and places, or the time of those who belong
+/// here.
 #[test]
 fn handshakes_that_stand_still_are_bounded_and_end() {
     let keys = Keys::new();

@@ -122,7 +122,8 @@ impl Content {
         change(&mut Arc::make_mut(content)[range]);
     }
 
-    /// Writes bytes of one page. Zeros where there is nothing take no memory: logs are filled with them before they are written.
+    /// Writes bytes of one page. Zeros where there is nothing take no memory: logs are filled with them before they are
+    /// written.
     fn put(&mut self, page: u64, within: usize, source: &[u8]) {
         let range = within..within + source.len();
         if source == &ZEROS[..source.len()] && !self.live.contains_key(&page) {

@@ -63,7 +63,8 @@ impl FaultRule {
         Self { effect: FaultEffect::NoDescriptors, ..Self::io(ops) }
     }
 
-    /// Syncs of files and directories that do nothing and say that they did: outside of what software can stand on one disk.
+    /// Syncs of files and directories that do nothing and say that they did: outside of what software can stand on one
+    /// disk.
     pub fn forgets() -> Self {
         Self { effect: FaultEffect::Forgets, ..Self::io(&[DiskOp::Sync, DiskOp::SyncDir]) }
     }

@@ -1,4 +1,5 @@
-//! A disk that hangs: operations that reach it do not come back until it goes on. And one that is slow: syncs take a time.
+//! A disk that hangs: operations that reach it do not come back until it goes on. And one that is slow: syncs take a
+//! time.
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 

@@ -421,8 +421,8 @@ fn a_disk_lies_if_it_is_asked_to() {
     assert_eq!((counts.syncs_forgotten, counts.reads_flipped), (1, 1));
 }
 
-/// Space that was reserved and given back would count as taken for ever: whoever looks at what files hold would write them anew
-/// again and again.
+/// Space that was reserved and given back would count as taken for ever: whoever looks at what files hold would write
+/// them anew again and again.
 #[test]
 fn what_is_reserved_behind_the_end_goes_with_the_same_size() {
     let disk = SimDisk::new(1);

@@ -1,5 +1,5 @@
-//! CRC-32C of three blocks at a time with the processor's CRC-32C instruction, whose result takes three cycles while one
-//! can begin in each: a single chain leaves two thirds of it unused. Processors that multiply polynomials in wide
+//! CRC-32C of three blocks at a time with the processor's CRC-32C instruction, whose result takes three cycles while
+//! one can begin in each: a single chain leaves two thirds of it unused. Processors that multiply polynomials in wide
 //! registers (VPCLMULQDQ) are faster without it.
 //!
 //! Invariant: the instructions used are known to be there ([`available`]).

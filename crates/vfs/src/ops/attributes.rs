@@ -51,8 +51,8 @@ pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
     request
 }
 
-/// Whether somebody would have fewer rights than before. He could open the file through another mount until the servers know it,
-/// and read what is written afterwards.
+/// Whether somebody would have fewer rights than before. He could open the file through another mount until the servers
+/// know it, and read what is written afterwards.
 fn takes_rights(before: &Attributes, set: &SetAttr) -> bool {
     let (user, group, others) = (before.mode >> 6 & 7, before.mode >> 3 & 7, before.mode & 7);
     let loses = |new: Option<u32>, old: u32, rights: u32| new.is_some_and(|new| new != old) && rights & !others != 0;

@@ -49,7 +49,8 @@ impl Page {
     fn behind(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
-    /// Whether its entries from that number on can be handed out. What it says of them is true for `ttl`; none: for no time anyway.
+    /// Whether its entries from that number on can be handed out. What it says of them is true for `ttl`; none: for no
+    /// time anyway.
     fn has(&self, at: u64, plus: bool, ttl: Duration) -> bool {
         let good = || !plus || self.plus && (ttl.is_zero() || self.asked.elapsed() < ttl);
         self.first <= at && (at < self.behind() && good() || at == self.behind() && self.end)
@@ -57,8 +58,9 @@ impl Page {
 }
 
 impl DirStream {
-    /// Where to read on, to come to the entry with that number: number of the first entry, and the server's cookie before it. Entries
-    /// that were listed may be gone by now: where the one before is known by its name, what follows is numbered anew from there.
+    /// Where to read on, to come to the entry with that number: number of the first entry, and the server's cookie
+    /// before it. Entries that were listed may be gone by now: where the one before is known by its name, what follows
+    /// is numbered anew from there.
     fn before(&mut self, at: u64) -> (u64, Vec<u8>) {
         let known = self.pages.iter().find(|page| page.first < at && at < page.behind());
         let Some(before) = known.map(|page| page.entries[(at - page.first) as usize - 1].cookie.clone()) else {
@@ -147,8 +149,8 @@ impl Vfs {
         Ok(self.inner.limited("readdir", find).await.unwrap_or(dir.ino))
     }
 
-    /// An entry as this mount knows it by now: it may have been removed, replaced or changed here since its page was read, and the
-    /// kernel takes what it is told for newer than that.
+    /// An entry as this mount knows it by now: it may have been removed, replaced or changed here since its page was
+    /// read, and the kernel takes what it is told for newer than that.
     fn known_entry(&self, dir: &OpenDir, listed: &DirEntry) -> Option<Entry> {
         let (known, entry_ttl) = self.inner.cache.name(&dir.caller, dir.ino, &listed.name)?;
         let (attributes, attr_ttl) = self.inner.known_attributes(listed.inode)?;

@@ -135,8 +135,8 @@ impl Inner {
             self.invalidate(Invalidation::Inode { ino: file.ino, offset: 0, length: 0 });
         }
     }
-    /// The kernel has the bytes of an append in its pages where the file ended as far as it knew; somebody else had made the
-    /// file longer.
+    /// The kernel has the bytes of an append in its pages where the file ended as far as it knew; somebody else had
+    /// made the file longer.
     fn landed_elsewhere(&self, file: &File, offset: u64, length: u32) {
         self.cache.forget_pages(file.ino);
         self.cache.forget_attributes(file.ino);

@@ -1,10 +1,10 @@
 //! Locks across mounts: flock(2) and fcntl(2). They live in the volume's log and end with the session.
 //!
-//! As in NFS, taking a lock asks whether somebody else changed the file, and giving one back writes out what was written
-//! under it, so programs that lock what they share see each other's bytes.
+//! As in NFS, taking a lock asks whether somebody else changed the file, and giving one back writes out what was
+//! written under it, so programs that lock what they share see each other's bytes.
 //!
-//! Invariants owned here: no lock outlives the handle through which it was taken, unless its owner took locks of the file
-//! through another one, too; whoever is told that his wait was interrupted has not got the lock.
+//! Invariants owned here: no lock outlives the handle through which it was taken, unless its owner took locks of the
+//! file through another one, too; whoever is told that his wait was interrupted has not got the lock.
 use super::handles::OpenFile;
 use crate::error::{Result, VfsError};
 use crate::file::Held;
@@ -46,8 +46,9 @@ impl Vfs {
             pid: found.pid,
         }))
     }
-    /// Takes or gives back a lock of fcntl(2); EAGAIN if another owner is in the way, unless it is to be waited for, until that is
-    /// interrupted. Dropping the future ends the wait, too, but the lock may be granted then: the handle has to be closed.
+    /// Takes or gives back a lock of fcntl(2); EAGAIN if another owner is in the way, unless it is to be waited for,
+    /// until that is interrupted. Dropping the future ends the wait, too, but the lock may be granted then: the handle
+    /// has to be closed.
     pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: Option<Interrupted>) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         self.set_lock(handle, &open, lock_request(owner, POSIX, lock), wait).await
@@ -69,8 +70,9 @@ impl Vfs {
         }
     }
 
-    /// The last descriptor of a handle is gone: whoever took locks through it has none any more. The kernel tells of the
-    /// end of fcntl(2)'s locks by process with the flush of each close, and never of those by open file description.
+    /// The last descriptor of a handle is gone: whoever took locks through it has none any more. The kernel tells of
+    /// the end of fcntl(2)'s locks by process with the flush of each close, and never of those by open file
+    /// description.
     pub async fn unlock_handle(&self, handle: Handle) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         if !open.file.has_locks_of_handle(handle.0) {
@@ -127,7 +129,8 @@ impl Vfs {
             if !waits {
                 return Err(VfsError::new(libc::EAGAIN, format!("{} is locked by somebody else", open.what())));
             }
-            // Only this is a wait without an end, and only this is interrupted: who asks for a lock has to know whether he got it.
+            // Only this is a wait without an end, and only this is interrupted: who asks for a lock has to know whether
+            // he got it.
             tokio::select! {
                 biased;
                 () = &mut interrupted => return Err(VfsError::new(libc::EINTR, "a signal came")),

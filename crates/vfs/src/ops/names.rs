@@ -294,8 +294,9 @@ fn by_turns(partitions: &[u32], turn: usize) -> u32 {
 }
 
 impl Inner {
-    /// The outcome of an operation on names. ENOENT becomes ESTALE if one of these inodes is gone: another machine removed it, and
-    /// perhaps made it anew. Kernels find the way there by names that they know, and look at all of them again then.
+    /// The outcome of an operation on names. ENOENT becomes ESTALE if one of these inodes is gone: another machine
+    /// removed it, and perhaps made it anew. Kernels find the way there by names that they know, and look at all of
+    /// them again then.
     pub(crate) async fn unless_gone<T>(&self, outcome: Result<T>, inodes: &[u64]) -> Result<T> {
         let error = match outcome {
             Err(error) => error,
@@ -309,7 +310,8 @@ impl Inner {
         }
         Err(error)
     }
-    /// In a sticky directory names are removed and moved by the owner of what they are of: the servers have to know him.
+    /// In a sticky directory names are removed and moved by the owner of what they are of: the servers have to know
+    /// him.
     async fn tell_owners(&self, names: &[(u64, &[u8])]) -> Result<()> {
         for (parent, name) in names {
             let files = match self.cache.last_known(*parent, name) {

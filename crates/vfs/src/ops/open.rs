@@ -1,8 +1,8 @@
 //! Opening, closing, syncing.
 //!
 //! A file is opened by the `Open` call, which checks the permission, revalidates what is cached and brings the first
-//! extents, without a log entry. Who may write holds it in the log as well, once for all handles of the mount; that hold
-//! outlasts the last handle a little, because many files are opened again soon.
+//! extents, without a log entry. Who may write holds it in the log as well, once for all handles of the mount; that
+//! hold outlasts the last handle a little, because many files are opened again soon.
 use super::handles::{OpenFile, OpenHandle, unknown};
 use crate::attr::{Entry, REGULAR};
 use crate::caller::Caller;
@@ -21,9 +21,9 @@ const EXTENTS_MAX: u32 = 64;
 const SET_SIZE: u32 = 1 << 3;
 
 impl Vfs {
-    /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create). One that has no name is first answered
-    /// with ESTALE: another machine may have replaced it, and the kernel looks its name up again. Whoever asks a second time means
-    /// this one, which he has open.
+    /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create). One that has no name is first
+    /// answered with ESTALE: another machine may have replaced it, and the kernel looks its name up again. Whoever asks
+    /// a second time means this one, which he has open.
     pub async fn open(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
         let was_open = self.inner.files.get(ino).is_some();
         let opened = self.open_any(caller, ino, flags).await?;
@@ -164,7 +164,8 @@ impl Vfs {
         self.inner.change_or_undo(&what, make, undo).await
     }
 
-    /// A handle's descriptor is closed: what was written becomes visible, and durable unless that is left to the background; errors of earlier writes come here.
+    /// A handle's descriptor is closed: what was written becomes visible, and durable unless that is left to the
+    /// background; errors of earlier writes come here.
     pub async fn flush(&self, handle: Handle, lock_owner: u64) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         let data = &open.file.data;
@@ -273,7 +274,8 @@ impl Inner {
         file.set_held(session);
         Ok(file)
     }
-    /// Enters a file that has no name any more and is kept by the session of a worker before this one, until that is ended.
+    /// Enters a file that has no name any more and is kept by the session of a worker before this one, until that is
+    /// ended.
     pub(crate) async fn take_over_unnamed(&self, caller: &Caller, ino: u64, flags: i32) -> Result<Opened> {
         let user = self.as_user(caller);
         let session = user.session_number().await?;
@@ -351,8 +353,8 @@ impl Inner {
         file.set_held(session);
         Ok(())
     }
-    /// Whether the kernel's pages of a file are of the version that it is at; from now on they are. And whether others had
-    /// changed the file since this was asked last.
+    /// Whether the kernel's pages of a file are of the version that it is at; from now on they are. And whether others
+    /// had changed the file since this was asked last.
     fn keeps_pages(&self, file: &Arc<File>) -> (bool, bool) {
         let changed = file.was_changed();
         let version = file.data.data_version();

@@ -1,7 +1,7 @@
 //! Whole paths, for fronts that have no kernel to walk them: the servers resolve a path in one call.
 //!
-//! What is answered is never older than the call, whatever the times to live of the caches are, and what this mount wrote to an open file
-//! is in it. Changes go by directory and name, as a kernel's do (`names`).
+//! What is answered is never older than the call, whatever the times to live of the caches are, and what this mount
+//! wrote to an open file is in it. Changes go by directory and name, as a kernel's do (`names`).
 use crate::attr::{Attr, KIND};
 use crate::caller::Caller;
 use crate::error::Result;

@@ -29,8 +29,8 @@ const BLOCK: u32 = 4096;
 const FILES_FREE: u64 = 1 << 32;
 
 impl Vfs {
-    /// fallocate(2) with its `mode`. Space is not reserved: allocating makes the file longer, no more. But what does not fit now is
-    /// refused; `directories`: those of which the quotas count, besides the volume's.
+    /// fallocate(2) with its `mode`. Space is not reserved: allocating makes the file longer, no more. But what does
+    /// not fit now is refused; `directories`: those of which the quotas count, besides the volume's.
     pub async fn fallocate(
         &self,
         handle: Handle,
@@ -90,8 +90,8 @@ impl Vfs {
         let found = self.inner.limited("lseek", find).await?;
         found.ok_or_else(|| VfsError::new(libc::ENXIO, format!("{} has none behind {offset}", open.what())))
     }
-    /// Copies between files of the volume without the kernel; returns how much was copied, less at the end of the source and when
-    /// there is much to copy. What can be is shared; of the rest holes stay holes.
+    /// Copies between files of the volume without the kernel; returns how much was copied, less at the end of the
+    /// source and when there is much to copy. What can be is shared; of the rest holes stay holes.
     pub async fn copy_file_range(&self, from: (Handle, u64), to: (Handle, u64), length: u64) -> Result<u64> {
         let (source, target) = (self.inner.handles.file(from.0)?, self.inner.handles.file(to.0)?);
         source.check_read()?;
@@ -184,8 +184,8 @@ impl Vfs {
         let find = async { Ok(open.file.data.seek(at, what == Seek::Data, end).await?) };
         Ok(self.inner.limited("copy_file_range", find).await?.unwrap_or(end).min(end))
     }
-    /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout. If one
-    /// of these directories has a quota, what that leaves, of the one that leaves the least.
+    /// Space of the volume: its quota if it has one, or what the disks in service have, by the copies of its layout. If
+    /// one of these directories has a quota, what that leaves, of the one that leaves the least.
     pub async fn statfs(&self, directories: &[u64]) -> Result<Space> {
         let (room, _) = self.room(directories).await?;
         Ok(Space {
@@ -271,7 +271,8 @@ fn overhead(scheme: Scheme) -> f64 {
 mod tests {
     use super::*;
 
-    /// A container would be shown the space of the whole cluster and fail with EDQUOT, or of its quota where the disks have less.
+    /// A container would be shown the space of the whole cluster and fail with EDQUOT, or of its quota where the disks
+    /// have less.
     #[test]
     fn a_quota_is_shown_where_it_limits() {
         let volume = Room { used: 500, free: 1000, inodes: 70, inodes_free: 1 << 32 };

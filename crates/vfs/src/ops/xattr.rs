@@ -65,7 +65,8 @@ impl Vfs {
         let volume = self.inner.as_user(caller);
         self.inner.limited("listxattr", async { Ok(volume.list_xattr(ino).await?) }).await
     }
-    /// A kernel takes the capability away when somebody writes, on his behalf, and checks by itself who may do it otherwise.
+    /// A kernel takes the capability away when somebody writes, on his behalf, and checks by itself who may do it
+    /// otherwise.
     pub async fn removexattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<()> {
         self.inner.check_writable("removexattr")?;
         let who = if name == CAPABILITY { &Caller::root() } else { caller };

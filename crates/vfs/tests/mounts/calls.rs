@@ -36,8 +36,8 @@ async fn a_small_file_is_three_calls_and_two_to_read() {
     assert_eq!(counts(&cluster), BTreeMap::from([("Open", 1), ("Read", 1)]));
 }
 
-/// Unpacking an archive would cost three more logged requests for each file. What was set has to be there when the file is
-/// closed, synced, opened again or left alone; whatever may have been seen by others is told at once.
+/// Unpacking an archive would cost three more logged requests for each file. What was set has to be there when the file
+/// is closed, synced, opened again or left alone; whatever may have been seen by others is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attributes_of_a_new_file_go_with_its_contents() {
     let cluster = cluster();
@@ -113,8 +113,8 @@ async fn attributes_of_a_new_file_go_with_its_contents() {
     vfs.shutdown().await.expect("ended");
 }
 
-/// A program that waits for three round trips before it closes a file would wait for its bytes after them; or what it writes
-/// then would be lost.
+/// A program that waits for three round trips before it closes a file would wait for its bytes after them; or what it
+/// writes then would be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_are_on_their_way_when_attributes_are_set() {
     let cluster = cluster();
@@ -143,8 +143,8 @@ async fn bytes_are_on_their_way_when_attributes_are_set() {
     }
 }
 
-/// A program that waits for files of another machine would be told for twice the time that they do not exist; a directory of its
-/// own is no exception: others make files in it at once.
+/// A program that waits for files of another machine would be told for twice the time that they do not exist; a
+/// directory of its own is no exception: others make files in it at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_exist_is_remembered_for_its_time() {
     let cluster = cluster();
@@ -198,8 +198,8 @@ async fn what_may_be_refused_is_asked_at_once() {
     assert_eq!(still_mount(&cluster).await.getattr(&root(), ino, None).await.expect("there").0.mode & 0o7777, 0o4755);
 }
 
-/// The kernel asks for the capability of each file that is written, which nearly no file has: a round trip for each small file;
-/// or one that was set would not be seen.
+/// The kernel asks for the capability of each file that is written, which nearly no file has: a round trip for each
+/// small file; or one that was set would not be seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_files_have_no_capability() {
     const NAME: &[u8] = b"security.capability";
@@ -230,8 +230,8 @@ async fn new_files_have_no_capability() {
     close(&other, handle).await;
 }
 
-/// Before each file that it makes the kernel looks at the directory, which has just changed: a round trip for each file; or
-/// programs would not see that it changed.
+/// Before each file that it makes the kernel looks at the directory, which has just changed: a round trip for each
+/// file; or programs would not see that it changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directories_are_known_while_files_are_made_in_them() {
     let cluster = cluster();

@@ -129,8 +129,8 @@ async fn listings_fill_the_cache_and_know_what_was_written() {
     close(&vfs, handle).await;
 }
 
-/// What a kernel is told by a listing counts as new there: a program would find names that it has removed, files that it has replaced
-/// and sizes of before it wrote, because the page was read before that.
+/// What a kernel is told by a listing counts as new there: a program would find names that it has removed, files that
+/// it has replaced and sizes of before it wrote, because the page was read before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listings_do_not_bring_back_what_was_changed_since() {
     let cluster = cluster();
@@ -204,8 +204,8 @@ async fn listings_show_what_others_changed_a_while_ago() {
     assert!(list(&vfs, handle, rest[0].cookie, 100, true).await.is_empty(), "it has an end");
 }
 
-/// `find` and `rm -r` over a large directory would ask for each name by itself; or show, for what was asked ahead, a file that was removed
-/// here meanwhile.
+/// `find` and `rm -r` over a large directory would ask for each name by itself; or show, for what was asked ahead, a
+/// file that was removed here meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_in_a_row_are_asked_for_ahead() {
     const FILES: usize = 3000;

@@ -1,5 +1,5 @@
-//! Files of the largest size with almost nothing in them: whatever is asked ends after a number of steps that what is stored
-//! gives, not the size.
+//! Files of the largest size with almost nothing in them: whatever is asked ends after a number of steps that what is
+//! stored gives, not the size.
 use crate::*;
 use cairn_client::{Conversion, ConversionControl};
 use cairn_vfs::{Seek, SetAttr};

@@ -18,7 +18,8 @@ async fn seen(cluster: &FakeCluster, ino: u64) -> cairn_vfs::Attr {
     mount(cluster).await.getattr(&root(), ino, None).await.expect("there").0
 }
 
-/// Whoever was given a new file in a sticky directory could neither remove nor rename it, although he is shown as its owner.
+/// Whoever was given a new file in a sticky directory could neither remove nor rename it, although he is shown as its
+/// owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_owner_may_remove_and_rename_at_once() {
     let cluster = cluster();
@@ -65,7 +66,8 @@ async fn contents_do_not_wait_for_what_is_refused() {
     assert_eq!(vfs.getattr(&root(), ino, None).await.expect("there").0.uid, USER + 1);
 }
 
-/// A file that is unpacked with the time 0, as of archives that are the same wherever they are made, would have that of its close.
+/// A file that is unpacked with the time 0, as of archives that are the same wherever they are made, would have that of
+/// its close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_time_zero_is_kept() {
     let cluster = cluster();
@@ -146,8 +148,8 @@ async fn a_file_that_is_there_is_not_opened_by_making_it() {
     cluster.check_namespace();
 }
 
-/// A program would lose what it was just given the right to, by bytes that were written before; or who may write to it but not
-/// own it would fail, as kernels take the right away on his behalf.
+/// A program would lose what it was just given the right to, by bytes that were written before; or who may write to it
+/// but not own it would fail, as kernels take the right away on his behalf.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_capability_goes_with_later_writes_only() {
     const NAME: &[u8] = b"security.capability";
@@ -163,8 +165,8 @@ async fn a_capability_goes_with_later_writes_only() {
     assert_eq!(vfs.getxattr(&root(), ino, NAME).await.map_err(|error| error.errno), Err(61));
 }
 
-/// Contents would have the time that was set before they were written; or a partition of an earlier build would get neither the
-/// attributes nor the contents.
+/// Contents would have the time that was set before they were written; or a partition of an earlier build would get
+/// neither the attributes nor the contents.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attributes_and_contents_go_together_or_apart() {
     let cluster = cluster();
@@ -193,8 +195,8 @@ async fn attributes_and_contents_go_together_or_apart() {
     }
 }
 
-/// A program that closes a new file and then sets its times by name would find those of before: kernels tell of the last close
-/// behind its back.
+/// A program that closes a new file and then sets its times by name would find those of before: kernels tell of the
+/// last close behind its back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_set_while_the_last_handle_is_closed_stays() {
     let cluster = cluster();
@@ -271,8 +273,8 @@ async fn a_file_without_rights_is_made_once() {
     cluster.check_namespace();
 }
 
-/// While contents are stored a file would be seen with the mode that it had before it was set; or have the time that was set before
-/// it was written for good, because something else was set just then.
+/// While contents are stored a file would be seen with the mode that it had before it was set; or have the time that
+/// was set before it was written for good, because something else was set just then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_looked_at_and_set_while_contents_are_stored() {
     let cluster = cluster();

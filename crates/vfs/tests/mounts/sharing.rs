@@ -81,8 +81,8 @@ async fn a_time_that_was_set_survives_the_publish() {
     assert_eq!((found.attr.mtime, found.attr.size), (long_ago, 8));
 }
 
-/// A kernel drops its pages some time after it was told to, if it gets to hear of it: whoever opens the file before that would read
-/// what was there before others closed it.
+/// A kernel drops its pages some time after it was told to, if it gets to hear of it: whoever opens the file before
+/// that would read what was there before others closed it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_drops_pages_although_the_kernel_was_told_to() {
     let cluster = cluster();
@@ -134,8 +134,8 @@ async fn locks_hold_between_mounts_and_carry_data() {
     close(&one, first).await;
 }
 
-/// A lock of an open file description (F_OFD_SETLK), of which no flush tells, would keep everybody out after its file is
-/// closed.
+/// A lock of an open file description (F_OFD_SETLK), of which no flush tells, would keep everybody out after its file
+/// is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_end_with_the_handle_that_took_them() {
     let cluster = cluster();
@@ -160,8 +160,8 @@ async fn locks_end_with_the_handle_that_took_them() {
     close(&two, second).await;
 }
 
-/// A process would lose the lock that it has through one descriptor when another one, which it closed before and a child
-/// kept, is closed at last.
+/// A process would lose the lock that it has through one descriptor when another one, which it closed before and a
+/// child kept, is closed at last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_close_leaves_the_locks_of_another_handle() {
     let cluster = cluster();
@@ -199,8 +199,8 @@ async fn a_file_without_a_name_gets_one() {
     assert_eq!(contents(&mount(&cluster).await, entry.attr.ino).await, b"hidden");
 }
 
-/// Whoever looks at a file just as it is closed would be told an old size, and the kernel would cut its pages there: they
-/// then have zeros where the file has bytes.
+/// Whoever looks at a file just as it is closed would be told an old size, and the kernel would cut its pages there:
+/// they then have zeros where the file has bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_old_size_is_told_while_a_file_is_closed() {
     let cluster = cluster();
@@ -230,8 +230,8 @@ async fn no_old_size_is_told_while_a_file_is_closed() {
     close(&vfs, handle).await;
 }
 
-/// A program would open a file that another machine had just replaced, read what was there before and append to what nobody sees any
-/// more; or could not open again what it has open.
+/// A program would open a file that another machine had just replaced, read what was there before and append to what
+/// nobody sees any more; or could not open again what it has open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lost_its_name_is_looked_up_again() {
     let cluster = cluster();
@@ -278,7 +278,8 @@ async fn what_lost_its_name_is_looked_up_again() {
     assert_eq!(vfs.unlink(&root(), ROOT, b"nothing").await.map_err(|error| error.errno), Err(libc::ENOENT));
 }
 
-/// A program whose wait for a lock was interrupted, or that was killed, would keep everybody out with a lock that it does not know of.
+/// A program whose wait for a lock was interrupted, or that was killed, would keep everybody out with a lock that it
+/// does not know of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whoever_gave_up_waiting_has_no_lock() {
     let cluster = cluster();

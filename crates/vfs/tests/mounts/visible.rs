@@ -107,7 +107,8 @@ async fn a_crash_of_members_is_made_good_by_the_client() {
     }
 }
 
-/// A program that replaces its file by writing a new one would find neither after a crash; or what it cut off and wrote anew.
+/// A program that replaces its file by writing a new one would find neither after a crash; or what it cut off and wrote
+/// anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_replaces_something_is_durable_first() {
     let cluster = cluster();

@@ -1,9 +1,9 @@
 //! A second look at what failed, where failing may say more about the machine than about the project.
 //!
-//! Programs with threads, sockets and real clocks share a machine with other work, and a test that waits may have waited for
-//! the machine. What fails in them is run again by itself, several times, when nothing else runs. Only what passes each time counts as
-//! passed; it is listed at the end as unsteady, and its first output stays in the log. In a program that depends on no clock
-//! a failure is a failure: the same input fails again.
+//! Programs with threads, sockets and real clocks share a machine with other work, and a test that waits may have
+//! waited for the machine. What fails in them is run again by itself, several times, when nothing else runs. Only what
+//! passes each time counts as passed; it is listed at the end as unsteady, and its first output stays in the log. In a
+//! program that depends on no clock a failure is a failure: the same input fails again.
 
 use super::{Program, Tally, output_of};
 use anyhow::{Context, Result};

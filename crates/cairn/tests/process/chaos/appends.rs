@@ -1,9 +1,9 @@
 //! Files to which all clients append records at the same time.
 //!
-//! What is in a file is whole records, one behind the other, in any order. One whose append was acknowledged by a sync is
-//! there once. One whose sync failed may be there twice, as its outcome may have stayed unknown for the whole patience; it
-//! is there at least once if a later sync of the same open file succeeded, for that covers it. One that was never begun is
-//! not there.
+//! What is in a file is whole records, one behind the other, in any order. One whose append was acknowledged by a sync
+//! is there once. One whose sync failed may be there twice, as its outcome may have stayed unknown for the whole
+//! patience; it is there at least once if a later sync of the same open file succeeded, for that covers it. One that
+//! was never begun is not there.
 use super::work::Work;
 use crate::mount::seeds::Rng;
 use crate::support::text;
@@ -107,8 +107,8 @@ impl Appends {
     pub fn files(&self) -> Vec<u64> {
         self.records.lock().keys().copied().collect()
     }
-    /// Why these cannot be all the bytes of a file to which nobody appends any more, if they cannot. Else how many records
-    /// it has.
+    /// Why these cannot be all the bytes of a file to which nobody appends any more, if they cannot. Else how many
+    /// records it has.
     pub fn check(&self, file: u64, bytes: &[u8]) -> Result<u64, String> {
         let name = path(file);
         let mut rest = bytes;

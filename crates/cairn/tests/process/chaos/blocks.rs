@@ -118,7 +118,8 @@ impl Blocks {
         };
         (0..FILES.len()).map(of_file).collect()
     }
-    /// Panics if a snapshot has blocks that are torn, or older than what was acknowledged before it; how many were looked at.
+    /// Panics if a snapshot has blocks that are torn, or older than what was acknowledged before it; how many were
+    /// looked at.
     pub async fn check_snapshot(&self, volume: &Volume, below: &str, oldest: &[Vec<u64>]) -> u64 {
         let mut seen = 0;
         for (file, oldest) in oldest.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! What is done to a cluster and its network, from the beginning of a fault to its end.
 //!
-//! Invariant: never more at a time than redundancy has to survive. Bytes are taken away from one data node only, or put back to
-//! what they were some time before, and only while all groups have all their members; all else comes back with what it had.
+//! Invariant: never more at a time than redundancy has to survive. Bytes are taken away from one data node only, or put
+//! back to what they were some time before, and only while all groups have all their members; all else comes back with
+//! what it had.
 use crate::absent_disk::uuid_of;
 use crate::disks::chunks;
 use crate::mount::seeds::Rng;

@@ -1,8 +1,8 @@
 //! What servers and mounts may say while they are treated like this: every ERROR and WARN that is not listed here fails
 //! the run.
 //!
-//! A line is listed by a part of its text, as the program has it, with the reason why a fault of this run leads to it. What
-//! would mean lost or wrong bytes, a broken promise between processes, or a panic, is not listed.
+//! A line is listed by a part of its text, as the program has it, with the reason why a fault of this run leads to it.
+//! What would mean lost or wrong bytes, a broken promise between processes, or a panic, is not listed.
 
 use std::collections::BTreeMap;
 

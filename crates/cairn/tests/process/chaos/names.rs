@@ -1,8 +1,8 @@
 //! Clients that make, move and remove names in shared rounds, through the client library and through mounts.
 //!
-//! The library's operations name directories by inode, so they go into directories of directories. A mount resolves paths
-//! step by step, so what it does is one operation only in the round's own directory, and of what the kernel asks several
-//! questions for only what was done counts, not why it was refused.
+//! The library's operations name directories by inode, so they go into directories of directories. A mount resolves
+//! paths step by step, so what it does is one operation only in the round's own directory, and of what the kernel asks
+//! several questions for only what was done counts, not why it was refused.
 use super::work::{Counts, Work};
 use crate::mount::seeds::Rng;
 use cairn_client::Volume;
@@ -49,7 +49,8 @@ impl Caller {
         };
         match made {
             Ok(made) => self.work.rounds.add(Round::new(path, made.inode)),
-            // Nobody could be reached, or the answer was lost. A refusal has a code; that the session can do nothing more is none.
+            // Nobody could be reached, or the answer was lost. A refusal has a code; that the session can do nothing
+            // more is none.
             Err(error) => assert!(
                 error.is_unknown() || error.code().is_none_or(|code| code == ErrorCode::BadSequence),
                 "a directory for the next round: {error}"

@@ -1,7 +1,8 @@
 //! Files to which all clients append records at the same time (`RecordAppender`).
 //!
-//! A record that was acknowledged as durable, or whose writer was closed without an error, is there once. One of whose outcome nothing is known is
-//! there at most once, for each writer has a number of its own. One that was never given is not there.
+//! A record that was acknowledged as durable, or whose writer was closed without an error, is there once. One of whose
+//! outcome nothing is known is there at most once, for each writer has a number of its own. One that was never given is
+//! not there.
 use super::work::Work;
 use crate::mount::seeds::Rng;
 use cairn_client::record::{RecordLevel, RecordOptions, RecordTicket};

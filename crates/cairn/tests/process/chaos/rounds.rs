@@ -1,7 +1,8 @@
 //! The rounds of a run: small shared sets of names, on which clients work until there is enough to check.
 //!
-//! Some are open at a time, so that a round outlasts a fault. When it is full it rests for a while, so that faults come after its last
-//! operation, too; then all of it is listed, which counts as its last operations, and its history has to be one that a file system can have.
+//! Some are open at a time, so that a round outlasts a fault. When it is full it rests for a while, so that faults come
+//! after its last operation, too; then all of it is listed, which counts as its last operations, and its history has to
+//! be one that a file system can have.
 use super::names::DIR;
 use cairn_history::Round;
 use parking_lot::Mutex;

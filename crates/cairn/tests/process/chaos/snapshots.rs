@@ -1,8 +1,10 @@
-//! Snapshots that are taken while everything is changed and everybody dies: the tree of each is hashed when it is taken, read through a
-//! mount, and read again at its end, or, of one that stays, at the end of the run: equal to the byte.
+//! Snapshots that are taken while everything is changed and everybody dies: the tree of each is hashed when it is
+//! taken, read through a mount, and read again at its end, or, of one that stays, at the end of the run: equal to the
+//! byte.
 //!
-//! Blocks that are overwritten in place are in it as they were: none older than what was acknowledged before it was asked for. Between two
-//! snapshots there is none for a while, so that files are overwritten in place. Volumes of several partitions have none.
+//! Blocks that are overwritten in place are in it as they were: none older than what was acknowledged before it was
+//! asked for. Between two snapshots there is none for a while, so that files are overwritten in place. Volumes of
+//! several partitions have none.
 use super::versions::{Commands, read_all};
 use super::work::Work;
 use crate::mount::Mount;

@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
-/// Pages that a program changed through a mapping would be put behind the end, whoever has the file open for appending, and what
-/// they replace would stay; so would what is written after O_APPEND was taken away.
+/// Pages that a program changed through a mapping would be put behind the end, whoever has the file open for appending,
+/// and what they replace would stay; so would what is written after O_APPEND was taken away.
 #[test]
 fn only_appends_go_behind_the_end() {
     if skipped() {

@@ -1,7 +1,7 @@
 //! Applications on a mount: git, SQLite, compilers, rsync, tar, PostgreSQL, fio. `make test-apps` runs them.
 //!
-//! They take minutes, so `CAIRN_TEST_APPS` has to say which (`all`, or names with commas between). One whose programs are
-//! not installed says so; if none ran at all, or one failed, the run fails.
+//! They take minutes, so `CAIRN_TEST_APPS` has to say which (`all`, or names with commas between). One whose programs
+//! are not installed says so; if none ran at all, or one failed, the run fails.
 mod build;
 mod git;
 mod pack;

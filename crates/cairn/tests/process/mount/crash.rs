@@ -88,7 +88,8 @@ fn cat(cluster: &Cluster, path: &str) -> Vec<u8> {
     read.stdout
 }
 
-/// Bytes that were synced would be gone, or old, after servers died: with copies and with rows, below random operations.
+/// Bytes that were synced would be gone, or old, after servers died: with copies and with rows, below random
+/// operations.
 #[test]
 fn servers_die_under_verified_writes() {
     if skipped() {

@@ -1,5 +1,5 @@
-//! One file under random reads, writes, mappings, truncations, holes and copies, beside a copy in memory: after each step
-//! the file is what the copy says. The idea is that of Apple's and the Linux Test Project's fsx.
+//! One file under random reads, writes, mappings, truncations, holes and copies, beside a copy in memory: after each
+//! step the file is what the copy says. The idea is that of Apple's and the Linux Test Project's fsx.
 //!
 //! Here is the program; what a single step does is in `steps`.
 pub mod buffer;

@@ -1,4 +1,5 @@
-//! Unmounting what is used, or mounted at two places: who uses it is said, no process stays behind, and none ends that is needed.
+//! Unmounting what is used, or mounted at two places: who uses it is said, no process stays behind, and none ends that
+//! is needed.
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
 use crate::wait::until;
@@ -45,7 +46,8 @@ fn who_uses_a_mount_is_named() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A container that has the file system, too, would get errors because it was unmounted on its host, and lose what it writes.
+/// A container that has the file system, too, would get errors because it was unmounted on its host, and lose what it
+/// writes.
 #[test]
 fn a_worker_whose_mount_has_another_place_serves_there() {
     if skipped() {

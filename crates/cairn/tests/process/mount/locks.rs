@@ -1,5 +1,5 @@
-//! Locks of open file descriptions (F_OFD_SETLK) through mounts: who else has the file is kept out until the last copy of
-//! the descriptor is closed, and no longer.
+//! Locks of open file descriptions (F_OFD_SETLK) through mounts: who else has the file is kept out until the last copy
+//! of the descriptor is closed, and no longer.
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
 use crate::wait::until;

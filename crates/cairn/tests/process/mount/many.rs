@@ -131,8 +131,8 @@ fn mounts_write_parts_of_one_file() {
     }
 }
 
-/// What several machines append would be mixed: the kernel sends a write through its pages in two parts if it begins within a
-/// page, and what somebody else appends may come between them.
+/// What several machines append would be mixed: the kernel sends a write through its pages in two parts if it begins
+/// within a page, and what somebody else appends may come between them.
 #[test]
 fn a_write_that_appends_is_one_request() {
     if skipped() {
@@ -165,8 +165,8 @@ fn a_write_that_appends_is_one_request() {
     assert!(output.stdout == all, "{}", text(&output.stderr));
 }
 
-/// A program that seeks to the end of what another machine has closed would write over it: the kernel would still believe the
-/// old size.
+/// A program that seeks to the end of what another machine has closed would write over it: the kernel would still
+/// believe the old size.
 #[test]
 fn an_open_sees_the_size_that_another_machine_gave() {
     if skipped() {

@@ -1,9 +1,9 @@
-//! A file of stamped blocks: who wrote each, and in which order, can be read from its bytes. So it can be said, after any
-//! fault, whether what a program was promised is there.
+//! A file of stamped blocks: who wrote each, and in which order, can be read from its bytes. So it can be said, after
+//! any fault, whether what a program was promised is there.
 //!
-//! A block is what was there when it was last synced, or anything that was tried to write since; torn blocks are neither.
-//! Where data that was not synced may be lost, any part of a write may be, in pieces of [`WHOLE`]: parts of a block that meet
-//! where such a piece begins may differ in what they are, none is a mixture.
+//! A block is what was there when it was last synced, or anything that was tried to write since; torn blocks are
+//! neither. Where data that was not synced may be lost, any part of a write may be, in pieces of [`WHOLE`]: parts of a
+//! block that meet where such a piece begins may differ in what they are, none is a mixture.
 use super::seeds::Rng;
 use std::fs::{File, OpenOptions};
 use std::io;

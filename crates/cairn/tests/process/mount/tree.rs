@@ -1,5 +1,5 @@
-//! Random operations on a tree of the mount, side by side with a directory of a local disk: each answers the same, value
-//! or errno, and in the end both trees are the same.
+//! Random operations on a tree of the mount, side by side with a directory of a local disk: each answers the same,
+//! value or errno, and in the end both trees are the same.
 //!
 //! Times: those that are set lie in the past, so a time that an operation has to change is seen to be new on both sides
 //! or on none.
@@ -94,8 +94,9 @@ impl Pair {
             self.compare_changes(&places, &local, &mount);
         }
     }
-    /// An operation changed the times of both or of none. What was written through a handle that is open has the writer's
-    /// time until it is stored, and the servers' then: so that one may change once more, and be the later one until then.
+    /// An operation changed the times of both or of none. What was written through a handle that is open has the
+    /// writer's time until it is stored, and the servers' then: so that one may change once more, and be the later one
+    /// until then.
     fn compare_changes(&self, places: &[String], local: &[Time], mount: &[Time]) {
         let (local_after, mount_after) = (self.local.change_times(places), self.mount.change_times(places));
         let unstored = self.local.open() > 0;

@@ -1,4 +1,5 @@
-//! A mount whose closes make files visible before they are durable: what stays when its worker and all members die at once.
+//! A mount whose closes make files visible before they are durable: what stays when its worker and all members die at
+//! once.
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
 use crate::wait::eventually;
@@ -19,8 +20,8 @@ fn write(mount: &Mount, name: &str, bytes: &[u8], sync: bool) {
     }
 }
 
-/// Files that were synced would be gone, others would have bytes that nobody wrote there or answer errors for ever, or one that
-/// was to be replaced would be neither the old nor the new one.
+/// Files that were synced would be gone, others would have bytes that nobody wrote there or answer errors for ever, or
+/// one that was to be replaced would be neither the old nor the new one.
 #[test]
 fn everybody_dies_before_it_is_durable() {
     const FILES: usize = 136;

@@ -1,4 +1,5 @@
-//! Clones out of snapshots: by users who are not root, of snapshots that are deleted meanwhile, and by builders that die.
+//! Clones out of snapshots: by users who are not root, of snapshots that are deleted meanwhile, and by builders that
+//! die.
 use crate::mount::SMALL;
 use crate::support::{Cluster, lines, text};
 use crate::trees::noise;
@@ -13,7 +14,8 @@ fn as_user(cluster: &Cluster, args: &[&str]) -> Output {
     cluster.command(args).uid(USER).gid(USER).output().expect("the binary starts")
 }
 
-/// Who is not root could clone what they may not read, or would get files of others, or setuid programs; or could not clone what is theirs.
+/// Who is not root could clone what they may not read, or would get files of others, or setuid programs; or could not
+/// clone what is theirs.
 #[test]
 fn a_user_clones_what_the_user_may_read() {
     if !rustix::process::getuid().is_root() {
@@ -60,8 +62,8 @@ fn a_user_clones_what_the_user_may_read() {
     assert_eq!(as_user(&cluster, &["fs", "cat", "/home/own"]).stdout, bytes);
 }
 
-/// Who clones out of a snapshot that is deleted meanwhile would get half of it, or not be told why it failed; what a builder that was killed
-/// leaves would not be told.
+/// Who clones out of a snapshot that is deleted meanwhile would get half of it, or not be told why it failed; what a
+/// builder that was killed leaves would not be told.
 #[test]
 fn a_snapshot_goes_while_it_is_cloned() {
     let cluster = Cluster::start(SMALL);

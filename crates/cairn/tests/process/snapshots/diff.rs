@@ -36,7 +36,8 @@ fn a_diff_shows_what_a_user_sees() {
     cluster.ok(&["fs", "snapshot", "create", "monday"]);
     assert!(told(&cluster).is_empty());
 
-    // Each is stored in another way, and something else than its contents changed, so that the server says that it was touched.
+    // Each is stored in another way, and something else than its contents changed, so that the server says that it was
+    // touched.
     let stored = chunk_use(&cluster).0;
     cluster.ok(&["fs", "layout", "convert", "r2", "/d/converted"]);
     assert!(chunk_use(&cluster).0 > stored, "nothing was converted");

@@ -16,7 +16,8 @@ fn of(name: &str, path: &str) -> (String, Option<String>) {
     (name.to_owned(), Some(path.to_owned()))
 }
 
-/// A directory would show another one's snapshots, lose its own when it is moved or removed, or be restored or deleted in place of another.
+/// A directory would show another one's snapshots, lose its own when it is moved or removed, or be restored or deleted
+/// in place of another.
 #[test]
 fn snapshots_of_directories_are_theirs() {
     let cluster = Cluster::start(SMALL);

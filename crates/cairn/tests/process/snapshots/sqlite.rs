@@ -1,8 +1,9 @@
-//! A SQLite database that is rewritten in place through a mount while snapshots are taken: each one has all commits that were acknowledged
-//! when it was asked for, none that was begun after it was answered, and is whole. `make soak` takes more of them (CAIRN_SQLITE_SNAPSHOTS=n).
+//! A SQLite database that is rewritten in place through a mount while snapshots are taken: each one has all commits
+//! that were acknowledged when it was asked for, none that was begun after it was answered, and is whole. `make soak`
+//! takes more of them (CAIRN_SQLITE_SNAPSHOTS=n).
 //!
-//! That blocks are overwritten where they are before the first snapshot of each round is asserted by the counters of the data nodes; that
-//! the database is rewritten between two snapshots, by its commits.
+//! That blocks are overwritten where they are before the first snapshot of each round is asserted by the counters of
+//! the data nodes; that the database is rewritten between two snapshots, by its commits.
 use crate::mount::{Mount, SMALL, skipped};
 use crate::support::{Cluster, lines, text};
 use crate::wait::until;
@@ -17,8 +18,8 @@ const BETWEEN: u64 = 5;
 /// Blocks that are overwritten in place in each round before its first snapshot, at least.
 const IN_PLACE: f64 = 20.0;
 
-/// Rewrites rows, a transaction after the other; its second argument is a local file with the numbers of the last that was begun, and of the
-/// last whose commit was acknowledged.
+/// Rewrites rows, a transaction after the other; its second argument is a local file with the numbers of the last that
+/// was begun, and of the last whose commit was acknowledged.
 const WRITER: &str = r#"
 import hashlib, mmap, sqlite3, struct, sys
 path, counts, rows = sys.argv[1], sys.argv[2], 120
@@ -126,7 +127,8 @@ fn read(mount: &Mount, name: &str) -> [Vec<u8>; 2] {
     ["x.db", "x.db-journal"].map(|file| fs::read(mount.path(&format!("d/.snapshots/{name}/{file}"))).expect("read"))
 }
 
-/// The last transaction in a snapshot, of which nothing may be written: so in a copy, with the journal that may have to be rolled back.
+/// The last transaction in a snapshot, of which nothing may be written: so in a copy, with the journal that may have to
+/// be rolled back.
 fn last_in(cluster: &Cluster, name: &str, [database, journal]: &[Vec<u8>; 2]) -> u64 {
     let dir = cluster.path(&format!("copy-of-{name}"));
     fs::create_dir_all(&dir).expect("directory");
@@ -179,7 +181,8 @@ fn round(cluster: &Cluster, mount: &Mount, number: usize, count: usize) -> u64 {
     commits
 }
 
-/// A snapshot of a database would lack what was acknowledged, have what came later, or be torn by blocks that are overwritten where they are.
+/// A snapshot of a database would lack what was acknowledged, have what came later, or be torn by blocks that are
+/// overwritten where they are.
 #[test]
 fn a_database_that_is_rewritten_in_place_is_whole_in_each_snapshot() {
     if skipped() {

@@ -1,7 +1,7 @@
 //! `cairn fs layout encode`: files with a later scheme are encoded now; and how encoding in the background goes on.
 //!
-//! What is asked for here is a job like a conversion. What comes by age is done by the leaders of meta partitions, which tell how
-//! far they are.
+//! What is asked for here is a job like a conversion. What comes by age is done by the leaders of meta partitions,
+//! which tell how far they are.
 use super::convert;
 use crate::context::Context;
 use crate::error::{CliError, Result};

@@ -1,5 +1,5 @@
-//! `cairn fs snapshot diff`: what a snapshot and a later one, or what is there now, do not have in common: names that came, went and moved,
-//! files with other contents, and other attributes.
+//! `cairn fs snapshot diff`: what a snapshot and a later one, or what is there now, do not have in common: names that
+//! came, went and moved, files with other contents, and other attributes.
 use super::tree_diff::{Change, Side, TreeDiff};
 use crate::at_snapshot::{check_inside, locate, not_of};
 use crate::context::Context;

@@ -1,4 +1,5 @@
-//! [`Of`]: what an operand of `cairn fs snapshot` is about, a volume or one of its directories, and which of several snapshots is meant.
+//! [`Of`]: what an operand of `cairn fs snapshot` is about, a volume or one of its directories, and which of several
+//! snapshots is meant.
 use crate::at_snapshot::is_inside;
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -58,7 +59,8 @@ impl Of {
         Ok(paths)
     }
 
-    /// The snapshot of a name: of this directory; or of the volume; or, where the volume has none, the only one of a directory.
+    /// The snapshot of a name: of this directory; or of the volume; or, where the volume has none, the only one of a
+    /// directory.
     pub async fn one(&self, name: &[u8], number: Option<u64>) -> Result<Snapshot> {
         let all = self.volume.snapshots().await.map_err(|error| CliError::from(error.named_for(&self.at)))?;
         let is_it =

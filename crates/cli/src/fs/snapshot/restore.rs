@@ -1,5 +1,5 @@
-//! `cairn fs snapshot restore`: a file or tree as it was, put back in its place or somewhere else, as a clone that shares its data. What lives
-//! is never removed by it: it stays beside, under a name that is said.
+//! `cairn fs snapshot restore`: a file or tree as it was, put back in its place or somewhere else, as a clone that
+//! shares its data. What lives is never removed by it: it stays beside, under a name that is said.
 use crate::at_snapshot::find_at;
 use crate::context::Context;
 use crate::error::{CliError, Result};

@@ -1,8 +1,10 @@
-//! [`Compare`]: whether a file, link or directory is the same in two states, as a user sees it: contents and attributes, not places.
+//! [`Compare`]: whether a file, link or directory is the same in two states, as a user sees it: contents and
+//! attributes, not places.
 //!
-//! Contents: files of other sizes differ. Of two of one size the extents are gone through side by side; where both name the same blocks the
-//! bytes are the same, since nothing that a snapshot names is overwritten in place. Only where they name others (the file was written,
-//! encoded, converted, moved or put back from elsewhere) the bytes themselves are read, up to the first difference.
+//! Contents: files of other sizes differ. Of two of one size the extents are gone through side by side; where both name
+//! the same blocks the bytes are the same, since nothing that a snapshot names is overwritten in place. Only where they
+//! name others (the file was written, encoded, converted, moved or put back from elsewhere) the bytes themselves are
+//! read, up to the first difference.
 //!
 //! Bounds: a page of extents and [`PART`] bytes of either state.
 use crate::error::Result;
@@ -130,7 +132,8 @@ impl Compare {
     }
 }
 
-/// Nothing that is seen of one inode changed. Encoding, converting, moving and cloning leave the time of the last change as it is.
+/// Nothing that is seen of one inode changed. Encoding, converting, moving and cloning leave the time of the last
+/// change as it is.
 pub fn is_untouched(old: &Attributes, new: &Attributes, since_ns: u64) -> bool {
     old.ctime_ns == new.ctime_ns && (old.generation == new.generation || new.ctime_ns < since_ns)
 }

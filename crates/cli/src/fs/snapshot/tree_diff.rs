@@ -1,16 +1,18 @@
 //! [`TreeDiff`]: two states of a tree side by side, directory by directory in the order of names.
 //!
-//! An inode has the same number in both (its lower 48 bits), so a name that came and one that went are one move if their inode is one; the
-//! directories of a moved tree are compared with what they were. What was put in the place of something (written anew, restored, cloned) has
-//! another inode: it is compared by its name, and what it replaced counts as new where it is now. A directory that was not changed has the same
-//! names in both: it is read once, and of its entries the former attributes are asked for only where the time of the last change is later than
-//! the older state. What is the same is decided in `same`.
+//! An inode has the same number in both (its lower 48 bits), so a name that came and one that went are one move if
+//! their inode is one; the directories of a moved tree are compared with what they were. What was put in the place of
+//! something (written anew, restored, cloned) has another inode: it is compared by its name, and what it replaced
+//! counts as new where it is now. A directory that was not changed has the same names in both: it is read once, and of
+//! its entries the former attributes are asked for only where the time of the last change is later than the older
+//! state. What is the same is decided in `same`.
 //!
-//! Where the server says what changed (`Scope`), directories in which and below which nothing did are passed over, as soon as all files that were
-//! changed in place have been met: files do not know their names, so these are looked for.
+//! Where the server says what changed (`Scope`), directories in which and below which nothing did are passed over, as
+//! soon as all files that were changed in place have been met: files do not know their names, so these are looked for.
 //!
-//! Bounds: [`CHANGED_MAX`] inodes that changed, else all is walked; a page of both directories between the start and where it is, and [`MOVES_MAX`] names of which the other half was not seen yet;
-//! beyond that they are told as gone and come.
+//! Bounds: [`CHANGED_MAX`] inodes that changed, else all is walked; a page of both directories between the start and
+//! where it is, and [`MOVES_MAX`] names of which the other half was not seen yet; beyond that they are told as gone and
+//! come.
 use super::same::{Compare, INNER, is_one_type, is_untouched};
 use crate::error::Result;
 use crate::mode::is_directory;

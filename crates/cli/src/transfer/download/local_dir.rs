@@ -1,4 +1,5 @@
-//! [`LocalDir`]: a local directory that entries are fetched into; its mode and times are set when the last one is there.
+//! [`LocalDir`]: a local directory that entries are fetched into; its mode and times are set when the last one is
+//! there.
 use super::FetchOptions;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;

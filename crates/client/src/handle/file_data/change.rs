@@ -7,8 +7,8 @@ use cairn_wire::meta::{Attributes, PublishRequest, PunchRequest, SetattrRequest}
 use std::sync::Arc;
 
 impl FileData {
-    /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space. Answers
-    /// what is published then.
+    /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space.
+    /// Answers what is published then.
     pub async fn truncate(self: &Arc<Self>, volume: &Volume, request: SetattrRequest) -> Result<Attributes> {
         self.send_later().await?;
         let _order = self.order.lock().await;

@@ -20,8 +20,8 @@ impl FileData {
         length >= CLONE_MIN && own == other && !sets && from % block == to % block
     }
 
-    /// Makes `to..` name the bytes of `from..` of another file (or of this one, apart from it), in both with all that was
-    /// written before. Returns how much from the beginning of the range on is done: the rest is to be copied.
+    /// Makes `to..` name the bytes of `from..` of another file (or of this one, apart from it), in both with all that
+    /// was written before. Returns how much from the beginning of the range on is done: the rest is to be copied.
     pub async fn clone_from(
         self: &Arc<Self>,
         volume: &Volume,

@@ -26,7 +26,8 @@ pub(super) struct Flight {
     pub based_on: u64,
     /// It ends when it is in the memory of all members.
     pub shown: bool,
-    /// It was written for a place so many bytes behind the one where it is, and is not published before the file is that long.
+    /// It was written for a place so many bytes behind the one where it is, and is not published before the file is
+    /// that long.
     pub ahead: u64,
     /// Number of its turn; 0: none.
     pub turn: u64,
@@ -122,8 +123,8 @@ impl FileData {
             self.begin(state, data, runs, 0);
         }
     }
-    /// Begins flights of everything that is dirty, which end when all members have it in memory, if it only adds to the file:
-    /// what was durable has to stay when they crash. False: nothing was begun.
+    /// Begins flights of everything that is dirty, which end when all members have it in memory, if it only adds to the
+    /// file: what was durable has to stay when they crash. False: nothing was begun.
     pub(super) fn begin_shown(self: &Arc<Self>) -> bool {
         self.with(0, |state| {
             let adds = state.only_adds();
@@ -140,8 +141,8 @@ impl FileData {
             self.begin_as(state, data, runs, Flight { shown: true, ..Flight::default() });
         }
     }
-    /// Begins flights of what is dirty in a new file that will soon be closed: while its program does what comes before that,
-    /// its bytes are on their way. `show`: as [`begin_shown`](Self::begin_shown).
+    /// Begins flights of what is dirty in a new file that will soon be closed: while its program does what comes before
+    /// that, its bytes are on their way. `show`: as [`begin_shown`](Self::begin_shown).
     pub fn write_early(self: &Arc<Self>, show: bool) {
         self.with(0, |state| {
             if !state.only_adds() || state.flights.len() >= BACKGROUND_MAX {

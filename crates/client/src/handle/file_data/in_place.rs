@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// Runs from this length on go to new space: there they cost as little, and the members' journals are left to what is small.
+/// Runs from this length on go to new space: there they cost as little, and the members' journals are left to what is
+/// small.
 const RUN_MAX: u64 = 256 << 10;
 /// Areas of a flush that are worth asking for the lease at once.
 const AREAS_AT_ONCE: usize = 16;
@@ -261,7 +262,8 @@ impl FileData {
         if outcomes.is_err() {
             self.state.lock().in_place.unanswered = true;
         }
-        // Everything was answered by now, or given up: if the lease is still good, the file named these blocks all the time.
+        // Everything was answered by now, or given up: if the lease is still good, the file named these blocks all the
+        // time.
         let kept = self.volume.confirm_lease(&lease).await;
         drop(using);
         if !kept {

@@ -1,9 +1,10 @@
-//! Attributes of a file that this client made and nobody has seen contents of: set here at once, told to the servers with
-//! the first contents, in one request where the partition knows that, or soon after. A program that unpacks an archive sets times, owner and mode of each file it writes.
+//! Attributes of a file that this client made and nobody has seen contents of: set here at once, told to the servers
+//! with the first contents, in one request where the partition knows that, or soon after. A program that unpacks an
+//! archive sets times, owner and mode of each file it writes.
 //!
-//! Invariants: contents are published only after the attributes that were set before them; a file is not clean while some
-//! wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of them may wait
-//! (`vfs`).
+//! Invariants: contents are published only after the attributes that were set before them; a file is not clean while
+//! some wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of
+//! them may wait (`vfs`).
 use super::{By, FileData, State};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
@@ -130,7 +131,8 @@ impl FileData {
         }
         self.send_later().await.map(|()| None)
     }
-    /// Whether a publish is to be tried again without what went along with it: the partition does not know that, or refuses it.
+    /// Whether a publish is to be tried again without what went along with it: the partition does not know that, or
+    /// refuses it.
     pub(super) fn goes_apart(&self, error: &ClientError) -> bool {
         let unknown = error.code() == Some(ErrorCode::UnknownOperation);
         if unknown {

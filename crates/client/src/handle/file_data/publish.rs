@@ -249,8 +249,9 @@ impl FileData {
             }
         }
     }
-    /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never. `None` if
-    /// the flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind it.
+    /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never. `None`
+    /// if the flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind
+    /// it.
     fn request(
         &self,
         batch: &[Arc<Flight>],
@@ -312,8 +313,8 @@ impl FileData {
             state.flights.retain(|flight| !ids.contains(&flight.id));
             let end = extents.last().map_or(0, |e| e.file_offset + e.length);
             if state.appended_from.is_some_and(|from| end > from) {
-                // These stand where they were laid; what was appended behind them still floats, and moves when the answer tells
-                // that somebody else appended since.
+                // These stand where they were laid; what was appended behind them still floats, and moves when the
+                // answer tells that somebody else appended since.
                 let more = state.size() > end;
                 state.appended_from = more.then_some(end);
             }
@@ -394,8 +395,8 @@ mod tests {
         (cluster, volume)
     }
 
-    /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended until
-    /// that was known.
+    /// What was appended behind bytes whose publish was done without an answer would be laid over what others appended
+    /// until that was known.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_floats_behind_a_lost_answer_moves() {
         let (cluster, volume) = with_file().await;
@@ -427,8 +428,8 @@ mod tests {
         cluster.check_namespace();
     }
 
-    /// Whoever opens a file, or takes a lock of it, after somebody else stored something would be shown the bytes of before, as long
-    /// as something of his own is on its way.
+    /// Whoever opens a file, or takes a lock of it, after somebody else stored something would be shown the bytes of
+    /// before, as long as something of his own is on its way.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_others_stored_is_known_after_an_own_publish() {
         let (_cluster, volume) = with_file().await;

@@ -79,8 +79,8 @@ impl FileData {
         Err(last.unwrap_or_else(|| ClientError::Changed { what: self.what() }))
     }
 
-    /// Whether bytes of a version could not be read because the file is another by now, or has them elsewhere. A member that freed
-    /// a chunk remembers that for a time only; later it says that it lacks it, as if it were lost.
+    /// Whether bytes of a version could not be read because the file is another by now, or has them elsewhere. A member
+    /// that freed a chunk remembers that for a time only; later it says that it lacks it, as if it were lost.
     pub(super) async fn was_moved(&self, error: &ClientError, version: u64) -> bool {
         if matches!(error, ClientError::Changed { .. }) {
             return true;

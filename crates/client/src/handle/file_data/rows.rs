@@ -1,8 +1,8 @@
-//! Files of an erasure layout: what does not fill a row is replicated until later writes complete it. Then it is read back
-//! and written as rows together with them, and published only if the file is still at the version that was read.
+//! Files of an erasure layout: what does not fill a row is replicated until later writes complete it. Then it is read
+//! back and written as rows together with them, and published only if the file is still at the version that was read.
 //!
-//! Invariant: where dirty bytes lie is looked at again after every wait: what was appended moves when somebody else makes the
-//! file longer meanwhile, and would be laid over what is there now.
+//! Invariant: where dirty bytes lie is looked at again after every wait: what was appended moves when somebody else
+//! makes the file longer meanwhile, and would be laid over what is there now.
 use super::publish::Published;
 use super::{FileData, TRIES};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Where data and holes of an open file begin.
 //!
-//! Invariant: a turn goes as far as a page of extents is known, never a fixed number of bytes: a hole of any size is one turn.
-//! Between turns others get theirs.
+//! Invariant: a turn goes as far as a page of extents is known, never a fixed number of bytes: a hole of any size is
+//! one turn. Between turns others get theirs.
 use super::{FileData, State};
 use crate::error::Result;
 

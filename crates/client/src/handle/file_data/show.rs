@@ -1,8 +1,9 @@
-//! Closing a file before it is durable: it is published when all serving members have it in memory, and made durable behind.
+//! Closing a file before it is durable: it is published when all serving members have it in memory, and made durable
+//! behind.
 //!
-//! Only what is added to a file goes this way: what replaces bytes of it, is appended where others may append, or follows a cut is
-//! durable first, so a crash leaves the file of before, a part of what was added, or all of it. Looking after it is the
-//! volume's ([`crate::volatile`]).
+//! Only what is added to a file goes this way: what replaces bytes of it, is appended where others may append, or
+//! follows a cut is durable first, so a crash leaves the file of before, a part of what was added, or all of it.
+//! Looking after it is the volume's ([`crate::volatile`]).
 use super::FileData;
 use super::publish::Published;
 use crate::error::{ClientError, Result};

@@ -1,10 +1,12 @@
 //! Appending in turns, where several clients append to the file at the same time.
 //!
-//! What is appended floats: its publish demands the size that is known, and whoever loses the race against another client writes the same bytes again
-//! for the new end. So a client that lost asks for a *turn* from then on: it is told where its bytes come to lie when all who have a turn before it
-//! have published, writes them for that place at once, and publishes when it is the first. Nobody writes in vain, and nobody starves.
-//! Invariants: a turn is advice; what keeps appends apart is the size that their publish demands. A flight that is written for another place than the present end
-//! is *ahead* by the difference, and is published when that is nothing. Not here: who is first (`meta-core`).
+//! What is appended floats: its publish demands the size that is known, and whoever loses the race against another
+//! client writes the same bytes again for the new end. So a client that lost asks for a *turn* from then on: it is told
+//! where its bytes come to lie when all who have a turn before it have published, writes them for that place at once,
+//! and publishes when it is the first. Nobody writes in vain, and nobody starves. Invariants: a turn is advice; what
+//! keeps appends apart is the size that their publish demands. A flight that is written for another place than the
+//! present end is *ahead* by the difference, and is published when that is nothing. Not here: who is first
+//! (`meta-core`).
 use super::{FileData, State};
 use crate::error::Result;
 use cairn_types::{ErrorCode, Time};

@@ -1,4 +1,5 @@
-//! Turns of those who append to one file at the same time: asked for at the leader of its partition, and waited for there.
+//! Turns of those who append to one file at the same time: asked for at the leader of its partition, and waited for
+//! there.
 use super::{Volume, shown};
 use crate::error::Result;
 use cairn_wire::Opcode;

@@ -15,8 +15,8 @@ pub struct Cloned {
 }
 
 impl Volume {
-    /// Makes a range of `inode` name the bytes of a range of another file, as far as that goes. `None` if it cannot be done
-    /// here and copying may. The header is filled in here.
+    /// Makes a range of `inode` name the bytes of a range of another file, as far as that goes. `None` if it cannot be
+    /// done here and copying may. The header is filled in here.
     pub async fn clone_range(&self, shown_as: &[u8], request: CloneRangeRequest) -> Result<Option<Cloned>> {
         let make = |header| CloneRangeRequest { header: Some(header), ..request };
         let answer: Result<CloneRangeResponse> = self.mutate(shown_as, request.inode, Opcode::CloneRange, make).await;

@@ -1,8 +1,8 @@
-//! Entries of directories whose inodes other partitions have: what is known of them where the directory is are number and type, the
-//! rest is asked for where they are.
+//! Entries of directories whose inodes other partitions have: what is known of them where the directory is are number
+//! and type, the rest is asked for where they are.
 //!
-//! Invariants: nobody is shown attributes that are not known; a page of a directory costs a call for each partition and 256 entries,
-//! not one for each entry. An entry may go between both answers: then its name is looked up again.
+//! Invariants: nobody is shown attributes that are not known; a page of a directory costs a call for each partition and
+//! 256 entries, not one for each entry. An entry may go between both answers: then its name is looked up again.
 use super::totals::AT_ONCE;
 use super::{Volume, is_placeholder};
 use crate::encoded::Encoded;
@@ -46,8 +46,8 @@ impl Volume {
         Ok(all)
     }
 
-    /// Attributes of an entry of which its directory's partition may have told number and type alone. `None`: it went meanwhile, it is to
-    /// be looked up again.
+    /// Attributes of an entry of which its directory's partition may have told number and type alone. `None`: it went
+    /// meanwhile, it is to be looked up again.
     pub(super) async fn whole(&self, what: &str, found: Attributes) -> Result<Option<Attributes>> {
         if !is_placeholder(&found) {
             return Ok(Some(self.with_shards(found).await?));
@@ -120,8 +120,8 @@ impl Volume {
         (partition, part, answer.and_then(|answer| answer.answer(&what)))
     }
 
-    /// Asks for the attributes that a page of a directory lacks because other partitions have the inodes. What does not answer in a
-    /// moment is left out: who needs it asks by himself. Entries that went meanwhile are taken out.
+    /// Asks for the attributes that a page of a directory lacks because other partitions have the inodes. What does not
+    /// answer in a moment is left out: who needs it asks by himself. Entries that went meanwhile are taken out.
     pub(super) async fn complete_page(&self, directory: u64, page: &mut ReaddirResponse) -> Result<()> {
         // What a sharded directory says of itself is not all.
         page.entries
@@ -178,8 +178,8 @@ impl Volume {
         (part, Some(found.into_values().collect()))
     }
 
-    /// Whether the caller may see what is behind the names of a directory, of which the page tells if it has any entry of the
-    /// directory's own partition.
+    /// Whether the caller may see what is behind the names of a directory, of which the page tells if it has any entry
+    /// of the directory's own partition.
     async fn may_search(&self, directory: u64, page: &ReaddirResponse) -> Result<bool> {
         if self.who().uid == 0 || page.entries.iter().any(|entry| entry.attributes.is_some()) {
             return Ok(true);

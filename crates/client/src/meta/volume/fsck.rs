@@ -6,8 +6,8 @@ use cairn_wire::Opcode;
 use cairn_wire::meta::{FsckRequest, FsckResponse};
 
 impl Volume {
-    /// Starts a check of what the root's partition has, or asks how one goes on; see the messages. The header is filled in here. Only
-    /// root may.
+    /// Starts a check of what the root's partition has, or asks how one goes on; see the messages. The header is filled
+    /// in here. Only root may.
     pub async fn fsck(&self, request: FsckRequest) -> Result<FsckResponse> {
         let partition = self.caller.partition_of(InodeId::ROOT.0).await?;
         self.fsck_of(partition, request).await

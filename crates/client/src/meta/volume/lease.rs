@@ -9,8 +9,8 @@ use cairn_wire::meta::{Attributes, MetaHeader, OverwriteLeaseRequest, OverwriteL
 use std::sync::Arc;
 
 impl Volume {
-    /// Asks for a file's lease; the session has to hold the file for writing. `None` if somebody has it, who is told that
-    /// it is wanted. The attributes are those of the grant: nobody else takes extents out of the file after it.
+    /// Asks for a file's lease; the session has to hold the file for writing. `None` if somebody has it, who is told
+    /// that it is wanted. The attributes are those of the grant: nobody else takes extents out of the file after it.
     pub(crate) async fn take_lease(&self, inode: u64, shown_as: &[u8]) -> Result<Option<(Arc<Lease>, Attributes)>> {
         let mut asked = 0;
         let make = |header: MetaHeader| {
@@ -56,7 +56,8 @@ impl Volume {
             }
         }
     }
-    /// Gives a lease back. `changed`: blocks were changed since the last publish, at that time (0: now). `answered`: all that was sent under it.
+    /// Gives a lease back. `changed`: blocks were changed since the last publish, at that time (0: now). `answered`:
+    /// all that was sent under it.
     pub(crate) async fn give_lease(
         &self,
         lease: &Lease,

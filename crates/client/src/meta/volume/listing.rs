@@ -1,7 +1,7 @@
 //! Listing directories, in pages; and what a directory and its shards say together.
 //!
-//! A cookie is the name of an entry in the directory itself; in a shard a slash, the number of the shard, and the name. Names have no
-//! slashes, so both are told apart, and each goes on behind its entry whatever came or went.
+//! A cookie is the name of an entry in the directory itself; in a shard a slash, the number of the shard, and the name.
+//! Names have no slashes, so both are told apart, and each goes on behind its entry whatever came or went.
 use super::totals::AT_ONCE;
 use super::{READDIR_PAGE, Volume};
 use crate::encoded::Coming;
@@ -27,8 +27,8 @@ fn cookie_in(shard: u8, name: &[u8]) -> Vec<u8> {
 type Part = (ReaddirResponse, Option<Vec<u8>>);
 
 impl Volume {
-    /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the caller may search
-    /// the directory, but for those of partitions that do not answer within a moment.
+    /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the
+    /// caller may search the directory, but for those of partitions that do not answer within a moment.
     pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<ReaddirResponse> {
         let mut after = after.to_vec();
         loop {
@@ -116,8 +116,8 @@ impl Volume {
         Ok(found)
     }
 
-    /// Spreads the names of a directory over the partitions of the volume: new ones go to its shards, what is there stays. The number of
-    /// shards. Repeated it changes nothing.
+    /// Spreads the names of a directory over the partitions of the volume: new ones go to its shards, what is there
+    /// stays. The number of shards. Repeated it changes nothing.
     pub async fn shard_directory(&self, path: &[u8]) -> Result<u32> {
         let found = self.stat(path, true).await?;
         if found.mode & 0o170_000 != 0o040_000 {
@@ -134,8 +134,8 @@ impl Volume {
         Ok(answer.shards)
     }
 
-    /// The inodes of a directory's shards, in the order that [`shard_of`](cairn_types::shard::shard_of) counts them in; none of one that has not
-    /// all of them.
+    /// The inodes of a directory's shards, in the order that [`shard_of`](cairn_types::shard::shard_of) counts them in;
+    /// none of one that has not all of them.
     pub async fn shards(&self, directory: u64) -> Result<Vec<u64>> {
         Ok(self.caller.shards_of(directory).await?.to_vec())
     }

@@ -1,7 +1,8 @@
 //! Operations of a volume that a mount needs, by inode: opens without a log entry, holds, locks, holes, quotas.
 //!
-//! An open by [`Volume::open_for_read`] or [`Volume::open_for_read_at`] keeps the file alive while the session lives, also when its
-//! last name goes: the session's keep-alives see to that. Each one is closed by [`Volume::close_for_read`].
+//! An open by [`Volume::open_for_read`] or [`Volume::open_for_read_at`] keeps the file alive while the session lives,
+//! also when its last name goes: the session's keep-alives see to that. Each one is closed by
+//! [`Volume::close_for_read`].
 use super::by_inode::MadeAt;
 use super::elsewhere::LOOKUPS_MAX;
 use super::{Volume, attributes, is_placeholder, shown};
@@ -40,8 +41,8 @@ impl Volume {
     pub fn present_session(&self) -> Option<u64> {
         Some(self.caller.read_header(0).session).filter(|session| *session != 0)
     }
-    /// Ends the session of a process that is certainly dead, as if its lease had expired: its locks are free, what only it
-    /// held open is gone.
+    /// Ends the session of a process that is certainly dead, as if its lease had expired: its locks are free, what only
+    /// it held open is gone.
     pub async fn end_session_of(&self, dead: u64) -> Result<()> {
         if dead == 0 || self.present_session() == Some(dead) {
             return Ok(());
@@ -50,7 +51,8 @@ impl Volume {
         self.caller.end_everywhere("ending a dead session", SessionId(dead), own).await
     }
 
-    /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log entry.
+    /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log
+    /// entry.
     pub async fn open_for_read(&self, inode: u64, access: u32, extents_max: u32) -> Result<OpenResponse> {
         let request = OpenRequest { inode, access, extents_max, ..Default::default() };
         self.open_soft(inode, &format!("inode {inode}"), request).await
@@ -108,7 +110,8 @@ impl Volume {
         Err(ClientError::remote(what, ErrorCode::Overloaded, text))
     }
 
-    /// Closes what [`open_for_read`](Self::open_for_read) or [`open_for_read_at`](Self::open_for_read_at) opened, once for each.
+    /// Closes what [`open_for_read`](Self::open_for_read) or [`open_for_read_at`](Self::open_for_read_at) opened, once
+    /// for each.
     pub async fn close_for_read(&self, inode: u64) -> Result<()> {
         let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?;
@@ -171,8 +174,8 @@ impl Volume {
         Ok(made)
     }
 
-    /// Makes a directory; the directory's default ACL or `umask` shapes its mode. In a partition of the volume; 0: the leader of the
-    /// parent's chooses.
+    /// Makes a directory; the directory's default ACL or `umask` shapes its mode. In a partition of the volume; 0: the
+    /// leader of the parent's chooses.
     pub async fn mkdir_masked(
         &self,
         parent: u64,

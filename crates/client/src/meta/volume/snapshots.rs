@@ -1,4 +1,5 @@
-//! Snapshots of a volume: taking, listing, renaming and deleting them. They are read like any directory, as `DIRECTORY/.snapshots/NAME`.
+//! Snapshots of a volume: taking, listing, renaming and deleting them. They are read like any directory, as
+//! `DIRECTORY/.snapshots/NAME`.
 use super::totals::AT_ONCE;
 use super::{Volume, shown};
 use crate::error::{ClientError, Result};
@@ -28,8 +29,8 @@ pub struct ChangedBetween {
 }
 
 impl Volume {
-    /// Takes one of the volume and returns its number. Waits until nobody overwrites files in place: for some seconds, and up to a minute after
-    /// a client that did fell silent.
+    /// Takes one of the volume and returns its number. Waits until nobody overwrites files in place: for some seconds,
+    /// and up to a minute after a client that did fell silent.
     pub async fn create_snapshot(&self, name: &[u8]) -> Result<u64> {
         self.take(0, name).await
     }
@@ -98,7 +99,8 @@ impl Volume {
         self.mutate::<Empty, _>(name, InodeId::ROOT.0, Opcode::RenameSnapshot, make).await.map(|_| ())
     }
 
-    /// All of them, oldest first, with those that are being deleted, as the partition of the root knows: what they hold is told of that alone.
+    /// All of them, oldest first, with those that are being deleted, as the partition of the root knows: what they hold
+    /// is told of that alone.
     pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
         Ok(self.list_snapshots().await?.snapshots)
     }
@@ -115,8 +117,9 @@ impl Volume {
         self.lookup(directory | LISTING, &snapshot.name, &snapshot.name).await
     }
 
-    /// What changed between a snapshot and a later one (0: now): directories, with all above them, and whatever else was there and is. `None`: the
-    /// server does not know it (so it is in volumes of several partitions), the caller may not ask, or it is more than so many.
+    /// What changed between a snapshot and a later one (0: now): directories, with all above them, and whatever else
+    /// was there and is. `None`: the server does not know it (so it is in volumes of several partitions), the caller
+    /// may not ask, or it is more than so many.
     pub async fn changed_between(&self, older: u64, newer: u64, max: usize) -> Result<Option<ChangedBetween>> {
         let (mut changed, mut after) = (ChangedBetween::default(), Vec::new());
         let what = format!("changes of volume {:?}", self.name());
@@ -164,7 +167,8 @@ impl Volume {
         Ok(of_all(lists.collect::<Result<_>>()?))
     }
 
-    /// By which rules snapshots are taken by themselves: those of the volume (directory 0), and of each directory that has some.
+    /// By which rules snapshots are taken by themselves: those of the volume (directory 0), and of each directory that
+    /// has some.
     pub async fn snapshot_schedules(&self) -> Result<Vec<DirectorySchedule>> {
         let answer = self.list_snapshots().await?;
         let of_volume = Some(DirectorySchedule { directory: 0, rules: answer.schedule });

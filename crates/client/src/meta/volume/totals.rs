@@ -14,8 +14,8 @@ pub(super) const AT_ONCE: usize = 64;
 const SURVEY_PAUSE: Duration = Duration::from_millis(200);
 
 impl Volume {
-    /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than `patience`; else the count before
-    /// it. Servers of before do not know it.
+    /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than
+    /// `patience`; else the count before it. Servers of before do not know it.
     pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<StatfsResponse> {
         let clock = &self.cluster().clock;
         let asked = clock.now();

@@ -12,8 +12,8 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(1);
 
 impl Volume {
-    /// The attributes of a file when its contents or size are not those of that `data_version` any more, or after `at_most`. Dropping the future
-    /// ends the wait.
+    /// The attributes of a file when its contents or size are not those of that `data_version` any more, or after
+    /// `at_most`. Dropping the future ends the wait.
     pub async fn wait_change(&self, inode: u64, data_version: u64, at_most: Duration) -> Result<Attributes> {
         let clock = self.cluster().clock.clone();
         let begun = clock.now();

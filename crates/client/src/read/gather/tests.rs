@@ -128,8 +128,8 @@ async fn with_two(state: MemberState, readable: bool) -> (FakeCluster, Vec<u32>,
     (cluster, members, volume)
 }
 
-/// After a restart of everything reads would wait for members to catch up that have what is wanted, and for ever for one that
-/// cannot begin to, since its group lacks others.
+/// After a restart of everything reads would wait for members to catch up that have what is wanted, and for ever for
+/// one that cannot begin to, since its group lacks others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_do_not_serve_are_the_last_resort() {
     for (state, readable) in [(MemberState::Syncing, true), (MemberState::Syncing, false), (MemberState::Offline, true)]

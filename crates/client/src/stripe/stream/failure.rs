@@ -1,9 +1,9 @@
 //! What a striped stream does about members that fail or stall.
 //!
-//! A failed call ends the chunk: who failed is reported, what is not durable goes to the next chunk. A member that lags is
-//! pinged; if it does not answer that either, or lags for seconds, it is reported. The chunk ends when the manager raised
-//! the group's epoch, or at the deadline of the call. Groups with
-//! a member that is being looked into get no new chunk meanwhile.
+//! A failed call ends the chunk: who failed is reported, what is not durable goes to the next chunk. A member that lags
+//! is pinged; if it does not answer that either, or lags for seconds, it is reported. The chunk ends when the manager
+//! raised the group's epoch, or at the deadline of the call. Groups with a member that is being looked into get no new
+//! chunk meanwhile.
 use super::super::chunk::StripedChunk;
 use super::super::group::RowGroup;
 use super::super::suspects::Seen;

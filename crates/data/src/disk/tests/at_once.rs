@@ -58,7 +58,8 @@ fn what_comes_meanwhile_and_later_is_done() {
     }
 }
 
-/// Whoever was told that a chunk is sealed, and lists it, would take its end for lost as long as it is not written home.
+/// Whoever was told that a chunk is sealed, and lists it, would take its end for lost as long as it is not written
+/// home.
 #[test]
 fn what_is_durable_is_listed_so_before_it_is_home() {
     let disk = SimDisk::new(4);

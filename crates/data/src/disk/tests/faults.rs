@@ -165,7 +165,8 @@ fn a_full_disk_refuses_and_keeps_what_it_has() {
     assert_eq!(read(&store, id(1), 0, BULK as u64).expect("read").data[..BULK], bytes(1, BULK));
 }
 
-/// A disk that others fill up would leave service for good, because what is durable in its journal finds no room at home.
+/// A disk that others fill up would leave service for good, because what is durable in its journal finds no room at
+/// home.
 #[test]
 fn what_finds_no_room_at_home_stays_in_the_journal() {
     for crash_while_full in [true, false] {
@@ -273,8 +274,8 @@ fn flipped_bits_are_found_and_healed() {
     assert!(store.heal(id(1), 900, good_block(id(1), &[0; 4096]), done).is_err() && beyond.lock().is_none());
 }
 
-/// A chunk whose table of checksums cannot be read would take its space for ever, though nobody needs any of it; or a part of it
-/// would count as freed that is still there.
+/// A chunk whose table of checksums cannot be read would take its space for ever, though nobody needs any of it; or a
+/// part of it would count as freed that is still there.
 #[test]
 fn a_chunk_whose_table_cannot_be_read_is_deleted_whole() {
     let disk = SimDisk::new(1);
@@ -309,8 +310,8 @@ fn a_chunk_whose_table_cannot_be_read_is_deleted_whole() {
     assert_eq!(read(&store, id(2), 0, BULK as u64).expect("read").data[..BULK], bytes(2, BULK));
 }
 
-/// A parity shard would lose the checksums that decoded bytes are held against, or take bytes without them; one of 64 MiB
-/// has more of them than a record of the journal takes.
+/// A parity shard would lose the checksums that decoded bytes are held against, or take bytes without them; one of 64
+/// MiB has more of them than a record of the journal takes.
 #[test]
 fn the_checksums_of_rows_are_kept_with_parity() {
     let disk = SimDisk::with_options(SimDiskOptions { capacity: 200 << 20, ..SimDiskOptions::seeded(1) });

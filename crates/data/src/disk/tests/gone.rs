@@ -30,8 +30,8 @@ fn store(disk: &Arc<Interrupted>, direct_reads: bool) -> Arc<DiskStore> {
     store
 }
 
-/// The scrub would warn of a chunk that was deleted while it was read, or report its blocks as bad; a reader would be told
-/// that the disk cannot read.
+/// The scrub would warn of a chunk that was deleted while it was read, or report its blocks as bad; a reader would be
+/// told that the disk cannot read.
 #[test]
 fn nobody_misses_the_file_of_a_deleted_chunk() {
     for way in ["verified", "read"] {

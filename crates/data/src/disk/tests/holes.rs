@@ -117,8 +117,9 @@ fn damaged_marks_of_freed_blocks_are_left_out_whatever_the_journal_has() {
     }
 }
 
-/// Noise in one part of the marks would count because the journal has frees in another part of them: live blocks would read as deleted,
-/// and nobody would copy them. Or what was freed since the noise was left out would be left out as well.
+/// Noise in one part of the marks would count because the journal has frees in another part of them: live blocks would
+/// read as deleted, and nobody would copy them. Or what was freed since the noise was left out would be left out as
+/// well.
 #[test]
 fn damaged_marks_are_left_out_although_the_journal_frees_other_blocks() {
     const MIB: usize = 1 << 20;

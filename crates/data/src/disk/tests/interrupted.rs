@@ -13,8 +13,8 @@ pub(super) type Meanwhile = Box<dyn FnOnce() + Send>;
 /// What happens the next time, once.
 type Moment = Arc<Mutex<Option<Meanwhile>>>;
 
-/// Something happens just before or just behind the next time that a file is opened, or just behind the next time that one is asked
-/// for its length.
+/// Something happens just before or just behind the next time that a file is opened, or just behind the next time that
+/// one is asked for its length.
 pub(super) struct Interrupted {
     pub(super) disk: SimDisk,
     pub(super) before: Moment,

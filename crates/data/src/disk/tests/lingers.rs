@@ -34,8 +34,8 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Small files that are closed before they are durable would cost a flush of the device each; or whoever waits for a sync would
-/// wait for the others, too.
+/// Small files that are closed before they are durable would cost a flush of the device each; or whoever waits for a
+/// sync would wait for the others, too.
 #[test]
 fn appends_without_a_sync_share_a_commit() {
     let (_dir, store) = store(Duration::from_secs(3600));

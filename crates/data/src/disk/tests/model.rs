@@ -108,7 +108,8 @@ fn kind_of(id: ChunkId) -> (Scheme, u8) {
     (Scheme::all().find(|scheme| scheme.read_minimum() == k).expect("in the table"), k as u8 + 1)
 }
 
-/// Checksums of a row as the tests have them: they depend on that of the block, so that both are known to belong together.
+/// Checksums of a row as the tests have them: they depend on that of the block, so that both are known to belong
+/// together.
 pub(super) fn rows_of(id: ChunkId, crc: u32) -> Vec<u32> {
     let (scheme, shard) = kind_of(id);
     let count = cairn_format::chunk_header::row_tables(scheme, shard) as u32;

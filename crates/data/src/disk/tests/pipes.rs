@@ -127,8 +127,8 @@ fn damage_is_found() {
     assert!(is_piped(&send(&store, 0, 36_864).unwrap()), "what is still there is served");
 }
 
-/// A repair would push out of memory what readers use, and take several times the processor for pages that nobody wants again; or
-/// leave aside what is in memory, or bring other bytes.
+/// A repair would push out of memory what readers use, and take several times the processor for pages that nobody wants
+/// again; or leave aside what is in memory, or bring other bytes.
 #[test]
 fn what_is_read_once_does_not_fill_the_page_cache() {
     let (dir, _disk, store) = store();

@@ -24,9 +24,9 @@ fn held(disk: &SimDisk, chunk: ChunkId) -> u64 {
     disk.open(&paths::chunk(chunk), OpenOptions::READ).expect("there").allocated_bytes().expect("told")
 }
 
-/// Bytes past the journal (a repair interrupted by the epoch that seals), and bytes that come home from the journal: the
-/// seal had read the length before they were there and would cut them off, and what was appended behind them would leave zeros
-/// under good checksums.
+/// Bytes past the journal (a repair interrupted by the epoch that seals), and bytes that come home from the journal:
+/// the seal had read the length before they were there and would cut them off, and what was appended behind them would
+/// leave zeros under good checksums.
 #[test]
 fn a_seal_cuts_off_nothing_that_comes_meanwhile() {
     const HEAD: usize = 8 * BLOCK_SIZE;

@@ -85,8 +85,8 @@ fn tables_that_were_read_wrong_are_read_again() {
     }
 }
 
-/// A chunk of a disk that forgot what it had synced could not be sealed, and so never be deleted, because its file ends before
-/// its tables.
+/// A chunk of a disk that forgot what it had synced could not be sealed, and so never be deleted, because its file ends
+/// before its tables.
 #[test]
 fn a_chunk_whose_file_ends_before_its_tables_is_sealed_and_deleted() {
     let disk = SimDisk::new(1);
@@ -133,8 +133,8 @@ fn tables_at_rest(store: &DiskStore, chunk: ChunkId) -> TablesAtRest {
     store.verify_tables(&store.chunk(chunk).expect("there")).expect("read")
 }
 
-/// A disk whose tables rot would be found only at the next start, when nothing knows what was in them: where there is no other copy, good
-/// blocks would be bad for ever.
+/// A disk whose tables rot would be found only at the next start, when nothing knows what was in them: where there is
+/// no other copy, good blocks would be bad for ever.
 #[test]
 fn tables_that_rot_under_a_running_server_are_written_again() {
     for (chunk, table) in [(id(1), 0), (id(PARITY), 0), (id(PARITY), 1)] {
@@ -157,11 +157,12 @@ fn tables_that_rot_under_a_running_server_are_written_again() {
     }
 }
 
-/// A header that rots on a disk would be found only at the next start, which sets the file aside: where there is no other copy, its bytes
-/// would be gone.
+/// A header that rots on a disk would be found only at the next start, which sets the file aside: where there is no
+/// other copy, its bytes would be gone.
 #[test]
 fn a_header_that_rots_under_a_running_server_is_written_again() {
-    // The magic, what is in use of the header, what is not; the same of the state; the zeros behind it; marks of freed blocks.
+    // The magic, what is in use of the header, what is not; the same of the state; the zeros behind it; marks of freed
+    // blocks.
     for at in [0, 33, 300, 512, 530, 900, 1500, 2048, 4000] {
         for chunk in [id(1), id(PARITY)] {
             let disk = SimDisk::new(1);
@@ -199,7 +200,8 @@ fn blocks_tell_which_of_two_tables_is_right() {
     store.close();
 }
 
-/// A sum that is off because of a block that nobody needs any more would be told at each start, for ever, and hide what rots later.
+/// A sum that is off because of a block that nobody needs any more would be told at each start, for ever, and hide what
+/// rots later.
 #[test]
 fn a_sum_that_is_off_where_all_blocks_are_good_is_mended() {
     let disk = SimDisk::new(1);

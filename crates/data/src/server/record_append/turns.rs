@@ -1,8 +1,9 @@
-//! Whose turn it is: one of those who wait for what is durable to be published does it for all, and one of those who find the chunk full opens
-//! the next one and tells the others. So the metadata has a few operations a chunk, however many write to it.
+//! Whose turn it is: one of those who wait for what is durable to be published does it for all, and one of those who
+//! find the chunk full opens the next one and tells the others. So the metadata has a few operations a chunk, however
+//! many write to it.
 //!
-//! Who was asked and did not tell in time is followed by another one. Nothing depends on what is told but who is asked next: a writer looks at what was
-//! published itself where that matters (client).
+//! Who was asked and did not tell in time is followed by another one. Nothing depends on what is told but who is asked
+//! next: a writer looks at what was published itself where that matters (client).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -74,7 +75,8 @@ impl State {
         answers
     }
 
-    /// Who opens the next chunk does not leave this one before all that it asked for was answered: nothing of it waits for what it is to tell.
+    /// Who opens the next chunk does not leave this one before all that it asked for was answered: nothing of it waits
+    /// for what it is to tell.
     fn let_go_of_the_roller(&mut self, now: Time, answers: &mut Answers) {
         let opens = self.roller.filter(|roller| roller.writer != 0 && now.since(roller.since) < ROLLER_PATIENCE);
         let Some(roller) = opens else { return };

@@ -1,5 +1,6 @@
-//! How many write records to a file, estimated by the primary of one of its open appends: each writer seen in the last [`SEEN_FOR`] stands for as many as there
-//! are lanes over which it takes all to be spread. From that follows over how many they should be.
+//! How many write records to a file, estimated by the primary of one of its open appends: each writer seen in the last
+//! [`SEEN_FOR`] stands for as many as there are lanes over which it takes all to be spread. From that follows over how
+//! many they should be.
 //!
 //! Bounds: [`WRITERS_MAX`] are noted; with so many the answer is the most in any case.
 

@@ -136,8 +136,8 @@ fn idle_chunks_are_sealed_and_trimmed() {
     }
 }
 
-/// The reserved space of a member that a writer's seal did not reach in time would stay reserved until the next epoch; and of
-/// a chunk without any block left the file.
+/// The reserved space of a member that a writer's seal did not reach in time would stay reserved until the next epoch;
+/// and of a chunk without any block left the file.
 #[test]
 fn a_seal_that_a_member_did_not_answer_comes_again() {
     // Not before the member is away.

@@ -67,8 +67,8 @@ fn mark(cluster: &Cluster, i: usize, index: u32) -> std::path::PathBuf {
     cluster.nodes[i].file(index).with_extension("lost")
 }
 
-/// The same chunk is damaged on two of three members, and the third is not there yet when they look for it: they would never look
-/// again, and one more loss would be the last.
+/// The same chunk is damaged on two of three members, and the third is not there yet when they look for it: they would
+/// never look again, and one more loss would be the last.
 #[test]
 fn what_two_of_three_lost_is_looked_for_until_the_third_is_there() {
     let (mut cluster, index, bytes) = one_chunk(3, by_itself);
@@ -148,7 +148,8 @@ fn what_nobody_has_is_lost_until_it_is_freed() {
     }
 }
 
-/// The files of a chunk vanished from all members at once: the status would be healthy although everybody was told that the bytes are gone.
+/// The files of a chunk vanished from all members at once: the status would be healthy although everybody was told that
+/// the bytes are gone.
 #[test]
 fn what_vanished_everywhere_is_lost_when_somebody_names_it() {
     let (mut cluster, index, _) = one_chunk(3, by_itself);

@@ -54,7 +54,8 @@ fn forget_all_but_the_state(cluster: &mut Cluster, index: u32, before: &[u8]) {
     assert!(number.is_some(), "it does not know that it has forgotten it");
 }
 
-/// A member would take old blocks under old checksums for complete, because the chunk's state says that they are new, and serve them.
+/// A member would take old blocks under old checksums for complete, because the chunk's state says that they are new,
+/// and serve them.
 #[test]
 fn a_table_of_before_is_not_taken_for_the_present_one() {
     let old = pattern(7, BLOCKS * BLOCK_SIZE);
@@ -89,7 +90,8 @@ enum Of {
     Nobody,
 }
 
-/// Old blocks would count as those of the last overwrite because the journal has that one, and the primary would give them to everybody.
+/// Old blocks would count as those of the last overwrite because the journal has that one, and the primary would give
+/// them to everybody.
 #[test]
 fn what_the_journal_kept_does_not_hide_what_was_forgotten() {
     // Behind all whose checksums a record of the first one has.
@@ -137,8 +139,8 @@ fn a_table_of_before_of_an_open_chunk_is_not_believed() {
     }
 }
 
-/// A primary that comes upon a table of before in the middle of an epoch would give its next overwrite a number of its own, and then its
-/// old blocks to everybody; or fail its writer.
+/// A primary that comes upon a table of before in the middle of an epoch would give its next overwrite a number of its
+/// own, and then its old blocks to everybody; or fail its writer.
 #[test]
 fn a_table_that_changes_while_the_primary_serves_is_not_spread() {
     for is_read in [false, true] {
@@ -184,8 +186,8 @@ fn later_overwrites_of_others_count() {
     }
 }
 
-/// A chunk whose end this disk has forgotten is open there: its partial last block would not be compared with that of others, who have overwritten it
-/// since, and as primary's count for all of them in the next epoch.
+/// A chunk whose end this disk has forgotten is open there: its partial last block would not be compared with that of
+/// others, who have overwritten it since, and as primary's count for all of them in the next epoch.
 #[test]
 fn the_last_block_is_compared_although_the_end_was_forgotten() {
     const LAST: u32 = BLOCKS as u32;
@@ -217,7 +219,8 @@ fn the_last_block_is_compared_although_the_end_was_forgotten() {
     }
 }
 
-/// Members that freed a block would wait for ever for the good bytes of one that forgot that it had freed it, and lost them.
+/// Members that freed a block would wait for ever for the good bytes of one that forgot that it had freed it, and lost
+/// them.
 #[test]
 fn what_was_freed_here_is_not_waited_for() {
     let mut cluster = start();

@@ -34,7 +34,8 @@ fn promote(cluster: &mut Cluster, position: usize) {
     cluster.raise(&[Serving; 5]);
 }
 
-/// A disk that works would be emptied by reading k others, or one that is slow, damaged or gone would hold its own drain up.
+/// A disk that works would be emptied by reading k others, or one that is slow, damaged or gone would hold its own
+/// drain up.
 #[test]
 fn who_joins_copies_from_who_leaves_or_makes_it_of_the_others() {
     for position in [1, 4] {
@@ -85,8 +86,8 @@ fn who_leaves_may_be_gone() {
     assert_eq!(made, 20 * UNIT as u64);
 }
 
-/// What the others cannot make any more would be called lost, and its files deleted, although the member that leaves has it: because
-/// making it was the faster way before, or because another block is bad there.
+/// What the others cannot make any more would be called lost, and its files deleted, although the member that leaves
+/// has it: because making it was the faster way before, or because another block is bad there.
 #[test]
 fn what_the_others_lack_comes_from_who_leaves() {
     let mut cluster = Cluster::start_scheme(RS32, |_| {});
@@ -115,8 +116,8 @@ fn what_the_others_lack_comes_from_who_leaves() {
     }
 }
 
-/// A parity shard whose checksums of rows have become others on the disk that leaves would be copied with them, under a sum that matches:
-/// nobody would find it, and no row be decoded with it any more.
+/// A parity shard whose checksums of rows have become others on the disk that leaves would be copied with them, under a
+/// sum that matches: nobody would find it, and no row be decoded with it any more.
 #[test]
 fn damaged_checksums_of_rows_are_not_copied() {
     use cairn_format::chunk_header::table_offset;
@@ -135,7 +136,8 @@ fn damaged_checksums_of_rows_are_not_copied() {
     shards.check_all(&cluster, 4, index);
 }
 
-/// A disk with a block that is lost for good could never be emptied: nobody has that block, and what leaves has not got it either.
+/// A disk with a block that is lost for good could never be emptied: nobody has that block, and what leaves has not got
+/// it either.
 #[test]
 fn a_block_that_is_lost_for_good_does_not_hold_a_drain_up() {
     let mut cluster = Cluster::start_scheme(RS32, |config| config.lose_after = Duration::from_millis(300));

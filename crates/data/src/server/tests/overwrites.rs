@@ -216,8 +216,8 @@ fn a_member_that_missed_one_is_made_equal_within_the_epoch() {
     assert!(cluster.nodes[2].store().info(id(index)).expect("here").overwrite.count > 77, "above all that are known");
 }
 
-/// An acknowledged overwrite would be lost with the member that was asked for it, or an old block come back with a member
-/// that was away.
+/// An acknowledged overwrite would be lost with the member that was asked for it, or an old block come back with a
+/// member that was away.
 #[test]
 fn members_die_and_come_back() {
     let mut cluster = start();
@@ -264,8 +264,8 @@ fn members_die_and_come_back() {
     }
 }
 
-/// A member that was away would come back with an old end of a chunk, and give it to all others as soon as it leads: the last
-/// block is seldom whole.
+/// A member that was away would come back with an old end of a chunk, and give it to all others as soon as it leads:
+/// the last block is seldom whole.
 #[test]
 fn a_partial_last_block_is_caught_up_as_well() {
     let mut cluster = start();
@@ -344,8 +344,8 @@ fn catching_up_ends_while_blocks_are_overwritten() {
     }
 }
 
-/// One bad block of the primary, in a chunk whose members have to be made equal, would keep its whole group from being overwritten,
-/// and its open chunks from being sealed, until a scrub comes by.
+/// One bad block of the primary, in a chunk whose members have to be made equal, would keep its whole group from being
+/// overwritten, and its open chunks from being sealed, until a scrub comes by.
 #[test]
 fn a_bad_block_does_not_keep_a_group_from_beginning_an_epoch() {
     for lost in [false, true] {
@@ -383,8 +383,8 @@ fn a_bad_block_does_not_keep_a_group_from_beginning_an_epoch() {
     }
 }
 
-/// A member that took more of a chunk than the others were closed at would keep the block in which they end as it was before others
-/// overwrote it: as long as it is longer there its checksum cannot be theirs.
+/// A member that took more of a chunk than the others were closed at would keep the block in which they end as it was
+/// before others overwrote it: as long as it is longer there its checksum cannot be theirs.
 #[test]
 fn a_partial_block_that_is_whole_here_is_compared_too() {
     const END: usize = 5 * BLOCK_SIZE + 1000;

@@ -1,4 +1,5 @@
-//! Records at the primary of an open append's chunk: whole, on all members, and refused when it is not known what is there.
+//! Records at the primary of an open append's chunk: whole, on all members, and refused when it is not known what is
+//! there.
 
 use std::time::Duration;
 
@@ -136,7 +137,8 @@ fn a_record_that_one_member_does_not_have_is_not_acknowledged() {
     }
 }
 
-/// Members would end at the same byte and have others in the middle: one that lacks an append which replaced the last block took the next.
+/// Members would end at the same byte and have others in the middle: one that lacks an append which replaced the last
+/// block took the next.
 #[test]
 fn a_member_that_lacks_an_append_takes_no_more_of_them() {
     let cluster = Cluster::start(3);
@@ -192,7 +194,8 @@ fn nothing_is_acknowledged_after_a_seal_or_by_who_does_not_know_the_end() {
     refused(&cluster, index);
 }
 
-/// Writers who wait for the same would publish once each, or one who waits would never be answered when the one whose turn it was is gone.
+/// Writers who wait for the same would publish once each, or one who waits would never be answered when the one whose
+/// turn it was is gone.
 #[test]
 fn one_publishes_for_all_who_wait() {
     let cluster = Cluster::start(2);
@@ -264,8 +267,8 @@ fn one_opens_the_next_chunk_and_the_others_hear_of_it() {
     assert_eq!(read(&bytes).len() as u32, taken, "what was not taken is not there");
 }
 
-/// Who is to open the next chunk waits for the answers to all that it sent before it leaves this one: it would wait for itself, some seconds at each
-/// chunk, and all others with it.
+/// Who is to open the next chunk waits for the answers to all that it sent before it leaves this one: it would wait for
+/// itself, some seconds at each chunk, and all others with it.
 #[test]
 fn who_opens_the_next_chunk_has_nothing_that_waits() {
     let cluster = Cluster::start(2);

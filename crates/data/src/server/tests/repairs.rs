@@ -42,7 +42,8 @@ fn open_chunks_end_at_the_longest_prefix() {
     let index = cluster.allocate(0).expect("an index");
     let bytes = pattern(1, 200_000);
     cluster.append(0, &[1, 2], index, 0, &bytes).expect("appended");
-    // The frame after it reached only the second member, and a whole chunk only the third: nobody acknowledged that one.
+    // The frame after it reached only the second member, and a whole chunk only the third: nobody acknowledged that
+    // one.
     let at = 200_000usize.next_multiple_of(4096) as u64;
     let more = pattern(2, 3000);
     cluster.append(1, &[], index, at, &more).expect("as from the primary");
@@ -61,8 +62,8 @@ fn open_chunks_end_at_the_longest_prefix() {
     assert!(cluster.nodes[0].store().info(id(second)).is_none(), "it could be one that was freed there");
 }
 
-/// What lies behind a block that was freed would stay on one member alone, where others never had it, or forgot it: they were sealed
-/// before that block.
+/// What lies behind a block that was freed would stay on one member alone, where others never had it, or forgot it:
+/// they were sealed before that block.
 #[test]
 fn what_follows_a_freed_block_is_copied_too() {
     let mut cluster = Cluster::start(3);
@@ -87,7 +88,8 @@ fn what_follows_a_freed_block_is_copied_too() {
     }
 }
 
-/// A member whose disk forgot a part would be sealed without it because of a bad block on another one, although a third one has it good.
+/// A member whose disk forgot a part would be sealed without it because of a bad block on another one, although a third
+/// one has it good.
 #[test]
 fn the_longest_prefix_is_copied_from_whoever_has_it_good() {
     let mut cluster = Cluster::start(3);
@@ -123,7 +125,8 @@ fn a_copy_that_ends_early_leaves_no_fillers() {
     }
 }
 
-/// Appends to a chunk that is there, sealed or not, without a sync: as an attempt does whose epoch ends before it comes to that.
+/// Appends to a chunk that is there, sealed or not, without a sync: as an attempt does whose epoch ends before it comes
+/// to that.
 fn append_unsynced(cluster: &Cluster, i: usize, index: u32, offset: usize, bytes: &[u8]) {
     let store = cluster.nodes[i].store();
     let ChunkHeader { chunk, scheme, shard, volume, creation_epoch, session, .. } =
@@ -233,8 +236,8 @@ fn a_member_catches_up_just_what_it_missed() {
     assert_eq!(refused.code(), Some(ErrorCode::NotServing));
     // Writing goes on while it catches up, through the chain.
     let during = write(&cluster, &[1, 2], 8, 200_000);
-    // What was freed while it was away: the metadata service repeats it until it is done. Of a chunk that is not here yet
-    // it is not done, for a copy could be under way.
+    // What was freed while it was away: the metadata service repeats it until it is done. Of a chunk that is not here
+    // yet it is not done, for a copy could be under way.
     let unknown = free(&cluster, 2, 7_000_000, 0, 4096);
     assert_eq!(unknown, [u32::from(ErrorCode::Unavailable.code())]);
     assert_eq!(free(&cluster, 2, doomed, 0, 1 << 20), [0]);
@@ -404,8 +407,8 @@ thread_local! {
     static DISK: RefCell<Option<SimDisk>> = const { RefCell::new(None) };
 }
 
-/// One chunk whose table the device cannot read would keep all others of a deleted volume, and the disk among those that have not
-/// deleted yet what they had. And a free of a part of it would count as done.
+/// One chunk whose table the device cannot read would keep all others of a deleted volume, and the disk among those
+/// that have not deleted yet what they had. And a free of a part of it would count as done.
 #[test]
 fn a_chunk_that_cannot_be_read_keeps_no_other_one_of_a_retired_group() {
     let mut cluster = Cluster::start_tuned(1, |config| {
@@ -434,7 +437,8 @@ fn a_chunk_that_cannot_be_read_keeps_no_other_one_of_a_retired_group() {
     assert!(store.failure().is_none());
 }
 
-/// Why metadata has to ask again under another epoch: what was freed here comes back from a member that has not freed it.
+/// Why metadata has to ask again under another epoch: what was freed here comes back from a member that has not freed
+/// it.
 #[test]
 fn what_was_freed_comes_back_with_a_new_epoch_until_all_freed_it() {
     let mut cluster = Cluster::start(3);

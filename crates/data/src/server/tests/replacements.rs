@@ -131,8 +131,8 @@ fn lose(cluster: &Cluster, i: usize, index: u32, length: usize) {
     eventually("the end of the chunk", || cluster.nodes[i].store().info(id(index)).is_none());
 }
 
-/// A member would count as complete without a chunk that only its primary has lost, and the replaced disk that has it would
-/// be told to delete it.
+/// A member would count as complete without a chunk that only its primary has lost, and the replaced disk that has it
+/// would be told to delete it.
 #[test]
 fn what_the_primary_lost_comes_from_the_other_members() {
     let mut cluster = Cluster::start(3);
@@ -172,8 +172,8 @@ fn what_the_primary_lost_comes_from_the_other_members() {
     }
 }
 
-/// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match; or its group would
-/// be without its shard for ever, although enough others are there.
+/// A disk that was a member in another place would serve one shard's bytes as another's, under checksums that match; or
+/// its group would be without its shard for ever, although enough others are there.
 #[test]
 fn a_shard_of_another_place_is_not_believed_and_gives_way() {
     let (mut cluster, index, shards) = sealed(|_| {}, 5, 4 * UNIT);
@@ -194,7 +194,8 @@ fn a_shard_of_another_place_is_not_believed_and_gives_way() {
     shards.check_all(&cluster, 1, index);
 }
 
-/// A reader that goes by members of before would take one shard's bytes for another's: a disk that left came back in another place.
+/// A reader that goes by members of before would take one shard's bytes for another's: a disk that left came back in
+/// another place.
 #[test]
 fn a_reader_that_means_another_shard_is_refused() {
     let cluster = Cluster::start_scheme(RS32, |_| {});

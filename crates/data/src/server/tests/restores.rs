@@ -27,7 +27,8 @@ pub(super) fn remove(dir: &std::path::Path, index: u32) {
     std::fs::remove_file(dir.join(format!("pg/{PG}/{index:010}.chunk"))).expect("there");
 }
 
-/// A chunk file that vanished would be missing until the member's next catch-up: with another loss it would be too late.
+/// A chunk file that vanished would be missing until the member's next catch-up: with another loss it would be too
+/// late.
 #[test]
 fn a_missing_chunk_comes_back_when_it_is_read() {
     let (mut cluster, index, shards) = sealed(soon, 1, 6 * UNIT);
@@ -53,7 +54,8 @@ fn a_missing_chunk_comes_back_when_it_is_read() {
     assert_eq!(cluster.read(1, index, 0, 300_000).expect("read").expect("intact"), bytes);
 }
 
-/// A shard would stay away until somebody reads it once more because its group went on to a new epoch while it was brought back.
+/// A shard would stay away until somebody reads it once more because its group went on to a new epoch while it was
+/// brought back.
 #[test]
 fn a_new_epoch_does_not_end_bringing_back() {
     let (mut cluster, index, shards) = sealed(soon, 1, 128 * UNIT);
@@ -80,8 +82,8 @@ fn one_copy_lost(tune: Tune) -> (Cluster, u32, Vec<u8>) {
     (cluster, index, bytes)
 }
 
-/// A copy that ended in the middle would never be completed: the part of it that is here would count as what was asked for, and in the end
-/// be sealed as it is.
+/// A copy that ended in the middle would never be completed: the part of it that is here would count as what was asked
+/// for, and in the end be sealed as it is.
 #[test]
 fn bringing_back_goes_on_where_it_ended() {
     // Tried again by itself, or, when that was given up, by its next reader.
@@ -143,8 +145,8 @@ fn bringing_back_goes_on(lost_by: usize, in_vain: u32) {
     }
 }
 
-/// A chunk that one member has lost would count as deleted there once a part of it is freed: it would never come back, and readers
-/// be told that it is gone.
+/// A chunk that one member has lost would count as deleted there once a part of it is freed: it would never come back,
+/// and readers be told that it is gone.
 #[test]
 fn a_part_that_is_freed_does_not_delete_what_is_missing() {
     let (cluster, index, bytes) = one_copy_lost(soon);
@@ -161,8 +163,8 @@ fn a_part_that_is_freed_does_not_delete_what_is_missing() {
     assert_eq!(cluster.read(1, index, 8192, 10).expect_err("freed").code(), Some(ErrorCode::ChunkDeleted));
 }
 
-/// A block that metadata freed, on a disk that has forgotten it and has lost the bytes, could never be healed, and would keep
-/// everybody out who copies the chunk.
+/// A block that metadata freed, on a disk that has forgotten it and has lost the bytes, could never be healed, and
+/// would keep everybody out who copies the chunk.
 #[test]
 fn a_bad_block_that_the_others_have_freed_is_freed() {
     let cluster = Cluster::start_tuned(3, soon);
@@ -182,8 +184,8 @@ fn a_bad_block_that_the_others_have_freed_is_freed() {
     assert_eq!(cluster.read(0, index, 12_288, 100).expect("good").expect("intact"), bytes[12_288..12_388]);
 }
 
-/// The only one of three members that still has a chunk, all of which was freed: its disk forgot that, and the marks of what was freed
-/// before are damaged. One block is a hole, or holds something else.
+/// The only one of three members that still has a chunk, all of which was freed: its disk forgot that, and the marks of
+/// what was freed before are damaged. One block is a hole, or holds something else.
 fn marks_damaged(hole: bool) -> (Cluster, u32, Vec<u8>) {
     marks_damaged_of(hole, &[1, 2])
 }
@@ -217,8 +219,8 @@ fn marks_damaged_of(hole: bool, gone_from: &[usize]) -> (Cluster, u32, Vec<u8>) 
     (cluster, index, bytes)
 }
 
-/// A block that was freed, on the only disk that has anything of its chunk and does not know it any more, could never be healed, and would
-/// keep everybody out who copies the chunk.
+/// A block that was freed, on the only disk that has anything of its chunk and does not know it any more, could never
+/// be healed, and would keep everybody out who copies the chunk.
 #[test]
 fn a_hole_whose_mark_was_lost_is_freed_when_nobody_else_has_the_chunk() {
     let (mut cluster, index, bytes) = marks_damaged(true);
@@ -282,7 +284,8 @@ fn a_hole_of_which_another_member_has_something_stays() {
     assert_eq!(cluster.read(0, index, 8192, 100).expect("good").expect("intact"), bytes[8192..8292]);
 }
 
-/// The same where another member remembers that the whole chunk was deleted: that says no less than that it has nothing of it.
+/// The same where another member remembers that the whole chunk was deleted: that says no less than that it has nothing
+/// of it.
 #[test]
 fn a_hole_whose_mark_was_lost_is_freed_when_others_know_that_the_chunk_was_deleted() {
     let (mut cluster, index, bytes) = marks_damaged(true);
@@ -308,8 +311,8 @@ fn a_damaged_file_is_brought_back_at_once() {
     shards.check_all(&cluster, 4, index);
 }
 
-/// A file that went while its node was stopped, and whose creation is still in the journal, would be made anew of the journal alone: what
-/// went past that would be bad, and nobody know it before somebody reads it.
+/// A file that went while its node was stopped, and whose creation is still in the journal, would be made anew of the
+/// journal alone: what went past that would be bad, and nobody know it before somebody reads it.
 #[test]
 fn a_file_made_anew_of_the_journal_is_completed() {
     let bytes = pattern(1, 300_000);
@@ -393,7 +396,8 @@ fn what_was_written_meanwhile_is_looked_for_when_it_serves() {
     shards.check_all(&cluster, 3, index);
 }
 
-/// A disk that forgot a whole file, on a member that served at once after its start, lacked it until somebody read it (seed 802368).
+/// A disk that forgot a whole file, on a member that served at once after its start, lacked it until somebody read it
+/// (seed 802368).
 #[test]
 fn what_a_disk_forgot_is_looked_for_after_its_start() {
     let tune: Tune = |config| config.look_after = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! Random lives of an erasure group: writes, members that die, lose their disks, come back, bad blocks, frees. In the end
-//! every member has to hold exactly its shards of everything that was acknowledged.
+//! Random lives of an erasure group: writes, members that die, lose their disks, come back, bad blocks, frees. In the
+//! end every member has to hold exactly its shards of everything that was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;

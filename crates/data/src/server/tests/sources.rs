@@ -176,13 +176,14 @@ fn healing_tells_other_bad_copies() {
     }
 }
 
-/// A member that had taken more of a chunk than the others were sealed at, and then led, would keep its bad block in which they end, and
-/// nobody could catch up from it.
+/// A member that had taken more of a chunk than the others were sealed at, and then led, would keep its bad block in
+/// which they end, and nobody could catch up from it.
 #[test]
 fn a_bad_block_in_which_all_others_end_is_healed() {
     const END: usize = 23_514;
     let bytes = pattern(4, 7 * 4096);
-    // What is bad is what the others have of the block, what they have not, and a block behind. Or they have all that is in it.
+    // What is bad is what the others have of the block, what they have not, and a block behind. Or they have all that
+    // is in it.
     for (block, at, next) in [(5, 77, 5), (5, 4000, 5), (6, 77, 5), (5, 77, 6), (5, 4000, 6)] {
         let mut cluster = Cluster::start(3);
         let index = cluster.allocate(0).expect("an index");
@@ -405,8 +406,8 @@ fn members_that_catch_up_are_the_last_source() {
     shards.check_all(&cluster, 3, index);
 }
 
-/// A member that was away while an index was given again would have its old chunk taken for the new one; or a shard that is
-/// whole could not be had because its member waits for others.
+/// A member that was away while an index was given again would have its old chunk taken for the new one; or a shard
+/// that is whole could not be had because its member waits for others.
 #[test]
 fn a_member_that_does_not_serve_answers_only_for_the_epoch_of_the_chunk() {
     let mut cluster = Cluster::start_scheme(RS32, |_| {});
@@ -438,7 +439,8 @@ fn a_member_that_does_not_serve_answers_only_for_the_epoch_of_the_chunk() {
     assert_eq!(error.code(), Some(ErrorCode::NotServing), "{error}");
 }
 
-/// One row that is lost for good would keep its member out of the group for ever, and every other row of it a shard short.
+/// One row that is lost for good would keep its member out of the group for ever, and every other row of it a shard
+/// short.
 #[test]
 fn a_row_that_is_lost_keeps_nobody_out() {
     let (mut cluster, index, shards) =

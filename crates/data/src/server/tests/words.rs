@@ -1,5 +1,5 @@
-//! Members that may have been removed, or were and cannot note it: what they answer readers, and what primaries leave alone
-//! meanwhile.
+//! Members that may have been removed, or were and cannot note it: what they answer readers, and what primaries leave
+//! alone meanwhile.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -101,7 +101,8 @@ fn copies_are_read_surely_only_from_who_has_heard_of_the_manager() {
     assert_eq!(refused.code(), Some(ErrorCode::Unavailable), "{refused}");
 }
 
-/// A member that left would answer readers, by a word that is still good, with blocks that were overwritten in place since.
+/// A member that left would answer readers, by a word that is still good, with blocks that were overwritten in place
+/// since.
 #[test]
 fn nothing_is_overwritten_in_place_while_one_that_left_may_answer() {
     let mut cluster = Cluster::start_tuned(3, |config| config.quiet = LONG);
@@ -119,7 +120,8 @@ fn nothing_is_overwritten_in_place_while_one_that_left_may_answer() {
     assert_eq!(refused(&cluster, 1, &[2], 4), Some(ErrorCode::NotInPlace));
 }
 
-/// A disk that was taken out of the cluster would answer for ever, by the word that its process gets for its other ones.
+/// A disk that was taken out of the cluster would answer for ever, by the word that its process gets for its other
+/// ones.
 #[test]
 fn a_disk_that_the_manager_refuses_is_not_served() {
     let mut cluster = Cluster::start(3);

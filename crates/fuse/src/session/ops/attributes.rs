@@ -99,7 +99,8 @@ impl Session {
     }
 }
 
-/// Whether a write of this caller takes privileges away: setuid, and setgid where it means execution or he is not in the group.
+/// Whether a write of this caller takes privileges away: setuid, and setgid where it means execution or he is not in
+/// the group.
 fn loses(who: &Caller, attr: &Attr) -> bool {
     let member = who.uid == 0 || who.gid == attr.gid || who.groups.contains(&attr.gid);
     let setgid = attr.mode & libc::S_ISGID != 0 && (attr.mode & libc::S_IXGRP != 0 || !member);
@@ -108,12 +109,12 @@ fn loses(who: &Caller, attr: &Attr) -> bool {
 
 /// Permission to write.
 const WRITE: u32 = 2;
-/// What a request can set. One that sets nothing is a chown(2) that leaves both: it changes the time of change, and takes
-/// privileges away; or a kernel that is about to write takes them away.
+/// What a request can set. One that sets nothing is a chown(2) that leaves both: it changes the time of change, and
+/// takes privileges away; or a kernel that is about to write takes them away.
 const ANYTHING: u32 = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE | FATTR_ATIME | FATTR_MTIME | FATTR_KILL_SUIDGID;
 
-/// Whether such a request changes anything: it takes the owner, or somebody who may write to the file or has it open for that, to
-/// take privileges away, and nothing to find none.
+/// Whether such a request changes anything: it takes the owner, or somebody who may write to the file or has it open
+/// for that, to take privileges away, and nothing to find none.
 fn takes_privileges(who: &Caller, attr: &Attr, writes: bool) -> Result<bool, VfsError> {
     let directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
     let privileged = !directory && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
@@ -183,7 +184,8 @@ mod tests {
         }
     }
 
-    /// Whoever is not in the group would leave a file that he wrote to with the group's right; or who is would take it away.
+    /// Whoever is not in the group would leave a file that he wrote to with the group's right; or who is would take it
+    /// away.
     #[test]
     fn a_write_takes_away_what_linux_takes() {
         let user = Caller { uid: 5, gid: 5, groups: [8].into(), ..Caller::root() };

@@ -126,9 +126,10 @@ impl Session {
         Ok(Reply::of(&WriteOut { size, padding: 0 }))
     }
 
-    /// A write past the kernel's pages is under way. The kernel dropped them before it sent it, and does so again behind it only
-    /// if the program waited (not with `io_submit` and `io_uring`, nor with `FOPEN_DIRECT_IO`): a read in between has filled them
-    /// with old bytes. Waits for reads of these pages, so it is done where nobody is answered.
+    /// A write past the kernel's pages is under way. The kernel dropped them before it sent it, and does so again
+    /// behind it only if the program waited (not with `io_submit` and `io_uring`, nor with `FOPEN_DIRECT_IO`): a read
+    /// in between has filled them with old bytes. Waits for reads of these pages, so it is done where nobody is
+    /// answered.
     async fn drop_pages(&self, request: &Request, asked: &WriteIn) {
         // What a worker that died had answered is not known.
         if !request.is_resent() && !self.vfs.may_have_pages(Handle(asked.fh)) {
@@ -194,7 +195,8 @@ impl Session {
     }
 }
 
-/// O_APPEND as it is now: fcntl(2) sets it and takes it away. Pages that were mapped go where they lie, through whichever handle.
+/// O_APPEND as it is now: fcntl(2) sets it and takes it away. Pages that were mapped go where they lie, through
+/// whichever handle.
 fn place(asked: &WriteIn) -> Place {
     let appends = asked.write_flags & WRITE_CACHE == 0 && asked.flags & libc::O_APPEND as u32 != 0;
     if appends { Place::End(asked.offset) } else { Place::At(asked.offset) }

@@ -133,7 +133,8 @@ fn removed_disks_make_room_among_the_former_ones() {
     assert_eq!(state.pg(pg).expect("known").formers_left(), FORMERS_MAX);
 }
 
-/// A lost disk with the only copy of a group would be waited for without end: its removal is refused with what ends that, and then done.
+/// A lost disk with the only copy of a group would be waited for without end: its removal is refused with what ends
+/// that, and then done.
 #[test]
 fn a_lost_disk_with_single_copies_goes_when_its_groups_are_given_up() {
     let mut state = cluster(3);

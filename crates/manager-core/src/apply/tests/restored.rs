@@ -10,8 +10,8 @@ fn sessions(state: &mut State, time: WallTime) -> u64 {
     }
 }
 
-/// The same session id for two clients: the kept answer of one would be the other's, and a mkdir that was answered would not be
-/// done. What an older start of a node does would count as done by the present one.
+/// The same session id for two clients: the kept answer of one would be the other's, and a mkdir that was answered
+/// would not be done. What an older start of a node does would count as done by the present one.
 #[test]
 fn a_copy_gives_no_session_and_no_incarnation_again() {
     let mut state = cluster(3);

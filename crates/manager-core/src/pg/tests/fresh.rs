@@ -16,7 +16,8 @@ fn a_lost_single_copy_is_given_up_by_word_only() {
     let new = |disk: DiskId| disk == NEW;
     let floor = pg.index_floor_of_none();
     assert!(floor >= u32::MAX / 2);
-    // Nobody without a word, in the place of who is not lost, of a disk that is not there, or with indices that may have been given.
+    // Nobody without a word, in the place of who is not lost, of a disk that is not there, or with indices that may
+    // have been given.
     assert!(!pg.force(empty(&[], &[(A, NEW)], floor), new));
     assert!(!pg.force(empty(&[A], &[(B, NEW)], floor), new));
     assert!(!pg.force(empty(&[A], &[(A, NEW)], floor), |_| false));

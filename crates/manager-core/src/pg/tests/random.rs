@@ -2,8 +2,8 @@
 //! byte.
 //!
 //! The model acknowledges as the data path does: when enough members serve, and by all serving members. Whoever does
-//! not serve then has missed it, until a catch-up from enough complete members that run. Members that are lost are replaced
-//! by fresh disks, those that left may come back or delete what they have.
+//! not serve then has missed it, until a catch-up from enough complete members that run. Members that are lost are
+//! replaced by fresh disks, those that left may come back or delete what they have.
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -386,7 +386,8 @@ fn scheme() -> impl Strategy<Value = Scheme> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A reader would get old bytes from a member that missed some, or a group would be lost although enough of it is there.
+    /// A reader would get old bytes from a member that missed some, or a group would be lost although enough of it is
+    /// there.
     #[test]
     fn who_serves_holds_everything(
         scheme in scheme(), history in prop::collection::vec(happens(), 1..120), back in any::<u64>(),

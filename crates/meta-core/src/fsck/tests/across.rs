@@ -43,7 +43,8 @@ impl Side {
     }
 }
 
-/// A check of a sound volume would name whole files as damaged, and mending give them a second name or a wrong number of links.
+/// A check of a sound volume would name whole files as damaged, and mending give them a second name or a wrong number
+/// of links.
 #[test]
 fn what_is_elsewhere_or_locked_is_left_alone() {
     let mut side = side(1);
@@ -207,8 +208,8 @@ fn found(sides: &[Side], at: usize) -> Vec<Suspicion> {
 
 const E: u64 = FIRST_OF_SECOND + 100;
 
-/// A directory `d` (2) of the first side with a file of two names, of which one is in `e`, a directory of the second side in it; there a
-/// file with another name in `d`. Gives the files.
+/// A directory `d` (2) of the first side with a file of two names, of which one is in `e`, a directory of the second
+/// side in it; there a file with another name in `d`. Gives the files.
 fn pair() -> ([Side; 2], u64, u64) {
     let (mut one, mut two) = (side(1), side(2));
     let d = one.mkdir(1, "d");

@@ -1,4 +1,5 @@
-//! Snapshots of two partitions, step by step: what is refused, what becomes of a cut, and who knows of it. Random histories are in `world`.
+//! Snapshots of two partitions, step by step: what is refused, what becomes of a cut, and who knows of it. Random
+//! histories are in `world`.
 use super::schedules::{FIRST_OF_SECOND, Part};
 use cairn_types::ErrorCode as E;
 use cairn_wire::Opcode;
@@ -185,8 +186,8 @@ fn what_is_void_is_deleted_everywhere() {
     assert_eq!(second.0.snapshots().len(), 1);
 }
 
-/// A partition that is made later would say that the snapshot is not there below its directories, or that it lacks it; one that was put
-/// back from an older copy would be taken for one.
+/// A partition that is made later would say that the snapshot is not there below its directories, or that it lacks it;
+/// one that was put back from an older copy would be taken for one.
 #[test]
 fn a_new_partition_has_nothing_at_older_snapshots() {
     let (mut first, mut second) = pair();
@@ -219,7 +220,8 @@ fn numbers_go_on_behind_those_of_all_partitions() {
     assert_eq!(code(second.apply::<CutResponse>(Opcode::CutSnapshot, &smaller)), Some(E::BadRequest));
 }
 
-/// One of a directory of another partition would be shown by the root, be taken of what is gone, or be read as what it is not.
+/// One of a directory of another partition would be shown by the root, be taken of what is gone, or be read as what it
+/// is not.
 #[test]
 fn a_directory_of_another_partition() {
     let (mut first, mut second) = pair();

@@ -1,5 +1,5 @@
-//! The limit of a volume of three partitions: what is in use beside an exact count, while messages between the leaders are lost, repeated and
-//! delayed, partitions are put back from older copies, and limits change at any moment.
+//! The limit of a volume of three partitions: what is in use beside an exact count, while messages between the leaders
+//! are lost, repeated and delayed, partitions are put back from older copies, and limits change at any moment.
 mod leaders;
 
 use super::choose::Rng;
@@ -315,7 +315,8 @@ impl World {
         }
     }
 
-    /// A partition is put back from an older copy, as far as no more is in use then than it was lent; the home learns before it lends.
+    /// A partition is put back from an older copy, as far as no more is in use then than it was lent; the home learns
+    /// before it lends.
     fn put_back(&mut self, copies: &mut Vec<Kept>) {
         let at = self.some_part();
         let Some(found) = copies.iter().position(|(of, ..)| *of == at) else {
@@ -491,7 +492,8 @@ impl World {
     }
 }
 
-/// More would be in the volume than it may have; or it would be refused what there is room for; or counted twice, or for ever.
+/// More would be in the volume than it may have; or it would be refused what there is room for; or counted twice, or
+/// for ever.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "further schedules are asked for by hand")]
 fn no_more_is_in_use_than_the_limit_and_all_of_it_can_be() {

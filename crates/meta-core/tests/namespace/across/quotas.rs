@@ -16,8 +16,8 @@ fn counted(two: &mut Two, inode: u64) -> (u64, bool) {
     (quota.inodes_used, quota.counting)
 }
 
-/// Counting over would fail at the first entry of another partition, for ever; or change by what an inode is counted under an operation that
-/// moves it elsewhere.
+/// Counting over would fail at the first entry of another partition, for ever; or change by what an inode is counted
+/// under an operation that moves it elsewhere.
 #[test]
 fn what_is_elsewhere_is_not_counted_and_what_is_locked_later() {
     let mut two = Two::new();

@@ -395,8 +395,8 @@ fn files_lose_a_name_each() {
     assert_eq!(two.counted(), [1, 2]);
 }
 
-/// Entries of directories that were not removed would vanish by an entry of the log that came late; other entries of leaders would be
-/// decided.
+/// Entries of directories that were not removed would vanish by an entry of the log that came late; other entries of
+/// leaders would be decided.
 #[test]
 fn nothing_else_is_taken_out() {
     let mut two = Two::new();
@@ -446,8 +446,8 @@ fn above_what_is_gone_there_is_nothing() {
     assert_eq!(two.counted(), [3, 0]);
 }
 
-/// A directory would be moved out of a removed tree as one that was removed, when the tree goes between what is prepared of it: it would
-/// have a name and not be there.
+/// A directory would be moved out of a removed tree as one that was removed, when the tree goes between what is
+/// prepared of it: it would have a name and not be there.
 #[test]
 fn a_tree_is_removed_while_something_in_it_is_prepared() {
     let mut two = Two::new();

@@ -53,7 +53,8 @@ fn tx(number: u64) -> TxId {
     TxId { partition: 1, term: 1, number }
 }
 
-/// A member that led, and leads again, proposes what it had prepared before: its participants may have heard that it was not done.
+/// A member that led, and leads again, proposes what it had prepared before: its participants may have heard that it
+/// was not done.
 #[test]
 fn nothing_is_decided_in_a_later_term() {
     let (mut first, mut second) = (Part::new(1), Part::new(2));
@@ -219,8 +220,8 @@ fn directories_with_others_in_them_move_one_at_a_time() {
     assert_eq!(first.getattr(b).expect("there").nlink, 3);
 }
 
-/// What is above a directory would be what it was before a move that is decided and not finished here: two directories could come to
-/// be in each other.
+/// What is above a directory would be what it was before a move that is decided and not finished here: two directories
+/// could come to be in each other.
 #[test]
 fn what_may_have_been_moved_is_waited_for() {
     let (mut first, mut second) = (Part::new(1), Part::new(2));
@@ -233,8 +234,8 @@ fn what_may_have_been_moved_is_waited_for() {
     assert_eq!(second.0.tx_above(id(3), made).expect("free").len(), 1);
 }
 
-/// A file that another partition gives a name would have one link too many, or be gone, when the directory of its first name is taken
-/// apart meanwhile.
+/// A file that another partition gives a name would have one link too many, or be gone, when the directory of its first
+/// name is taken apart meanwhile.
 #[test]
 fn what_is_locked_is_not_taken_apart() {
     let (mut first, mut second) = (Part::new(1), Part::new(2));
@@ -265,8 +266,8 @@ fn what_is_locked_is_not_taken_apart() {
     assert_eq!(second.getattr(file).expect("it has a name in the first partition").nlink, 1);
 }
 
-/// A hold would be left where the file is not, which would be gone while it is open; or a file be opened without permissions, owner
-/// and contents.
+/// A hold would be left where the file is not, which would be gone while it is open; or a file be opened without
+/// permissions, owner and contents.
 #[test]
 fn what_another_partition_has_is_neither_held_nor_opened() {
     let (mut first, mut second) = (Part::new(1), Part::new(2));
@@ -324,7 +325,8 @@ fn what_came_to_the_wrong_partition_is_refused_and_not_prepared() {
     assert_eq!(refused.code, ErrorCode::UnknownPartition);
 }
 
-/// Somebody would be told that a file cannot be reached, for good, because something on the way was being moved; or not get a listing at all.
+/// Somebody would be told that a file cannot be reached, for good, because something on the way was being moved; or not
+/// get a listing at all.
 #[test]
 fn a_walk_through_what_is_locked_waits_and_a_listing_does_not() {
     let mut part = Part::new(1);

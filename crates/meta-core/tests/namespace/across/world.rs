@@ -381,8 +381,8 @@ impl World {
         self.clients[client] = Some(under);
     }
 
-    /// The leader tries once more, under another number, and has released what it has locked; what that does not reach is resolved
-    /// by whoever has it.
+    /// The leader tries once more, under another number, and has released what it has locked; what that does not reach
+    /// is resolved by whoever has it.
     fn begin_anew(&mut self, client: usize, why: &str) {
         self.note(why);
         let before = self.clients[client].clone();

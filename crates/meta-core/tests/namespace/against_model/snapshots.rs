@@ -1,5 +1,6 @@
-//! Snapshots among random operations: what is read at each is the model of the moment when it was taken, and blocks are freed exactly when
-//! neither a file nor a snapshot that is left names them. Snapshots of directories, and clones out of them: `directories`.
+//! Snapshots among random operations: what is read at each is the model of the moment when it was taken, and blocks are
+//! freed exactly when neither a file nor a snapshot that is left names them. Snapshots of directories, and clones out
+//! of them: `directories`.
 mod directories;
 
 use super::*;
@@ -162,8 +163,8 @@ impl Taken {
         }
     }
 
-    /// What neither files nor snapshots name is freed, and nothing else. What was cloned may count as older than it is, and be kept
-    /// until older snapshots go.
+    /// What neither files nor snapshots name is freed, and nothing else. What was cloned may count as older than it is,
+    /// and be kept until older snapshots go.
     fn compare_frees(&self, pair: &Pair) {
         let mut free = pair.done_frees.clone();
         for record in pair.driver.namespace.pending_frees(0, usize::MAX) {

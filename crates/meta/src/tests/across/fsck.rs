@@ -1,4 +1,5 @@
-//! The check of a volume of several partitions: what is wrong between them is told by path, and nothing is while it is only in use.
+//! The check of a volume of several partitions: what is wrong between them is told by path, and nothing is while it is
+//! only in use.
 use super::*;
 
 /// A change of names that no operation would make: a lock, and its part.
@@ -48,8 +49,8 @@ fn told(findings: &[FsckFinding]) -> Vec<(String, String)> {
     findings.iter().map(|f| (String::from_utf8_lossy(&f.path).into_owned(), f.text.clone())).collect()
 }
 
-/// What is damaged between partitions would be found out when somebody misses it; or be told without a path, so that nobody knows what
-/// it is about.
+/// What is damaged between partitions would be found out when somebody misses it; or be told without a path, so that
+/// nobody knows what it is about.
 #[test]
 fn damage_between_partitions_is_told_by_path() {
     let cluster = start(1);

@@ -117,7 +117,8 @@ fn directories(cluster: &Cluster, user: &mut User) -> [u64; 3] {
     made
 }
 
-/// Takes one while others write, and looks at it: it is one moment, behind all that was acknowledged and before all that was begun since.
+/// Takes one while others write, and looks at it: it is one moment, behind all that was acknowledged and before all
+/// that was begun since.
 fn take_and_look(user: &mut User, writers: &Writers, directories: [u64; 3], name: &str) {
     let acknowledged = writers.acknowledged.load(Ordering::SeqCst);
     user.snapshot(name);
@@ -133,7 +134,8 @@ fn take_and_look(user: &mut User, writers: &Writers, directories: [u64; 3], name
     assert!(c >= acknowledged && a <= begun, "{acknowledged} {c} {a} {begun}");
 }
 
-/// A file that is renamed while a snapshot is taken would be in both directories or in none; or what was acknowledged before would be missing.
+/// A file that is renamed while a snapshot is taken would be in both directories or in none; or what was acknowledged
+/// before would be missing.
 #[test]
 fn a_snapshot_is_one_moment_of_all_partitions() {
     let cluster = start(1);
@@ -236,8 +238,8 @@ fn ask<A: Message + Default>(cluster: &Cluster, opcode: Opcode, request: &impl M
     }
 }
 
-/// A partition that went on meanwhile would cut, with what was acknowledged after another one had; or one that is told to hold by somebody who
-/// never comes back would hold for ever.
+/// A partition that went on meanwhile would cut, with what was acknowledged after another one had; or one that is told
+/// to hold by somebody who never comes back would hold for ever.
 #[test]
 fn a_hold_that_lapsed_is_none() {
     let cluster = start(1);

@@ -91,7 +91,8 @@ fn chosen_racks_leave_the_core_rack_to_parities() {
     }
 }
 
-/// A rack would fill long before others: 4.6 to 5.5 % of all copies before encoding, 4.8 to 5.3 % of all shards after it.
+/// A rack would fill long before others: 4.6 to 5.5 % of all copies before encoding, 4.8 to 5.3 % of all shards after
+/// it.
 #[test]
 fn a_hundred_groups_are_spread_evenly() {
     let disks = cluster(&[20; 20], 1);

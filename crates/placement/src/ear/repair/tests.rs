@@ -61,7 +61,8 @@ fn holds(seats: &StripeSeats) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Repair would make a group encode across racks although a disk keeps the property, or say that it is kept when it is not.
+    /// Repair would make a group encode across racks although a disk keeps the property, or say that it is kept when it
+    /// is not.
     #[test]
     fn a_successor_is_found_exactly_if_there_is_one(
         counts in prop::collection::vec(1usize..5, 2..6), copies in 2usize..4, k in 1usize..6, m in 1usize..4,

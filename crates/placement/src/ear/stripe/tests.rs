@@ -62,7 +62,8 @@ fn mean(c: usize, count: u64, of: impl Fn(&StripePlan) -> f64) -> f64 {
     stripes.map(|plan| of(&plan)).sum::<f64>() / count as f64
 }
 
-/// A writer would wait for its place: the paper bounds the draws of the last block by 1.9, and 1.19 a block were counted.
+/// A writer would wait for its place: the paper bounds the draws of the last block by 1.9, and 1.19 a block were
+/// counted.
 #[test]
 fn draws_are_as_few_as_the_paper_says() {
     let all = mean(1, 2_000, |plan| f64::from(plan.draws.iter().sum::<u32>()) / 10.0);
@@ -72,8 +73,8 @@ fn draws_are_as_few_as_the_paper_says() {
     assert!(mean(2, 500, |plan| f64::from(plan.draws[9])) < 1.05);
 }
 
-/// Parities would cross racks that could stay. With any maximum matching 3.96, 2.42 and 0 of four leave the core rack at
-/// c = 1, 2 and 4; with as few survivors there as possible, a little less.
+/// Parities would cross racks that could stay. With any maximum matching 3.96, 2.42 and 0 of four leave the core rack
+/// at c = 1, 2 and 4; with as few survivors there as possible, a little less.
 #[test]
 fn parities_leave_the_core_rack_only_as_capacity_demands() {
     let leave = |plan: &StripePlan| plan.parities.iter().filter(|slot| slot.rack != plan.core_rack).count() as f64;

@@ -1,6 +1,6 @@
-//! [`History`]: what a client did one after the other while a snapshot was taken, and whether what the snapshot has of it is a moment: nothing is
-//! missing that was acknowledged before it was asked for, nothing is in it that was begun after it was answered, and what one client was
-//! told before another one began is not missing beside the other's.
+//! [`History`]: what a client did one after the other while a snapshot was taken, and whether what the snapshot has of
+//! it is a moment: nothing is missing that was acknowledged before it was asked for, nothing is in it that was begun
+//! after it was answered, and what one client was told before another one began is not missing beside the other's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -58,7 +58,8 @@ impl Order {
     }
 }
 
-/// Of one client. No state comes again: each new name has a higher number, and the file with the highest one is not removed.
+/// Of one client. No state comes again: each new name has a higher number, and the file with the highest one is not
+/// removed.
 pub(super) struct History {
     rng: SimRng,
     client: usize,
@@ -133,7 +134,8 @@ impl History {
         }
     }
 
-    /// One operation after the other, until the snapshot is answered and some more. An error: what has no known outcome is left.
+    /// One operation after the other, until the snapshot is answered and some more. An error: what has no known outcome
+    /// is left.
     pub(super) async fn go_on(
         &mut self,
         volume: &Volume,

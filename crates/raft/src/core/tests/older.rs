@@ -9,8 +9,8 @@ use crate::{Input, Shut, Teller};
 /// Long enough that none gives up waiting for the witness.
 const PATIENT: u32 = 10_000;
 
-/// A group of three in which the third member hears nothing from the leader, and a command is acknowledged by leader and
-/// second member after a copy of their disks was kept. Leader, second and third.
+/// A group of three in which the third member hears nothing from the leader, and a command is acknowledged by leader
+/// and second member after a copy of their disks was kept. Leader, second and third.
 fn one_lags(seed: u64, witness_ticks: u32) -> (Cluster, [usize; 3]) {
     let mut cluster = Cluster::new(seed, 3, 0);
     cluster.members.iter_mut().for_each(|member| member.witness_ticks = witness_ticks);
@@ -31,8 +31,8 @@ fn one_lags(seed: u64, witness_ticks: u32) -> (Cluster, [usize; 3]) {
     (cluster, [leader, second, third])
 }
 
-/// The second member is rolled back, the leader dies: second and third are a majority that lacks an acknowledged command.
-/// If the second voted, the third would lead, and the command would be gone.
+/// The second member is rolled back, the leader dies: second and third are a majority that lacks an acknowledged
+/// command. If the second voted, the third would lead, and the command would be gone.
 #[test]
 fn an_older_copy_does_not_elect_one_that_lacks_what_was_acknowledged() {
     for seed in 0..40 {
@@ -145,7 +145,8 @@ fn removed_members_do_not_lead() {
     }
 }
 
-/// Any one member at a time is rolled back, to any moment, among losses, crashes and cuts: nothing acknowledged is lost.
+/// Any one member at a time is rolled back, to any moment, among losses, crashes and cuts: nothing acknowledged is
+/// lost.
 #[test]
 fn random_faults_and_rollbacks() {
     let mut total = Counts::default();
@@ -209,8 +210,8 @@ fn random_faults_and_rollbacks() {
     assert!(total.acknowledged > 5_000 && total.elections > 300, "{total:?}");
 }
 
-/// A founder that comes back with an empty directory would be given a checkpoint of the time when it was the only voter,
-/// elect itself by it, and lead a second group beside the one that added it.
+/// A founder that comes back with an empty directory would be given a checkpoint of the time when it was the only
+/// voter, elect itself by it, and lead a second group beside the one that added it.
 #[test]
 fn a_founder_that_comes_back_empty_goes_by_the_members_of_today() {
     use crate::MemberChange::{Learner, Remove, Voter};
@@ -244,8 +245,8 @@ fn a_founder_that_comes_back_empty_goes_by_the_members_of_today() {
     }
 }
 
-/// A member that lost its directory before it was ever registered begins once more as one of the first. Its leader went by what it had
-/// acknowledged before, never sent it that again, and it followed nobody for ever.
+/// A member that lost its directory before it was ever registered begins once more as one of the first. Its leader went
+/// by what it had acknowledged before, never sent it that again, and it followed nobody for ever.
 #[test]
 fn a_member_that_begins_once_more_is_filled() {
     for seed in 0..20 {
@@ -265,7 +266,8 @@ fn a_member_that_begins_once_more_is_filled() {
     }
 }
 
-/// Terms of leaders that were forgotten would be given again, and whoever was told something in them take it for the word of those.
+/// Terms of leaders that were forgotten would be given again, and whoever was told something in them take it for the
+/// word of those.
 #[test]
 fn who_forgot_leads_in_later_terms() {
     let mut cluster = Cluster::new(3, 1, 0);
@@ -301,7 +303,8 @@ fn forgot(cluster: &Cluster, at: usize) -> bool {
     cluster.members[at].running.as_ref().expect("it runs").core.status().forgot
 }
 
-/// A member that a person let go on would make a healthy group ask everybody for what it alone has forgotten, once it leads.
+/// A member that a person let go on would make a healthy group ask everybody for what it alone has forgotten, once it
+/// leads.
 #[test]
 fn what_was_forgotten_comes_from_a_leader_that_has_it() {
     for seed in 0..40 {
@@ -324,8 +327,8 @@ fn what_was_forgotten_comes_from_a_leader_that_has_it() {
     }
 }
 
-/// A leader that has forgotten nothing itself, but was elected by one that has, may lack what was acknowledged; also if that one's process
-/// ended in between.
+/// A leader that has forgotten nothing itself, but was elected by one that has, may lack what was acknowledged; also if
+/// that one's process ended in between.
 #[test]
 fn votes_of_members_that_forgot_elect_nobody_who_is_sure() {
     for seed in 0..40 {

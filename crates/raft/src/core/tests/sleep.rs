@@ -30,7 +30,8 @@ fn may_read(cluster: &Cluster, at: usize) -> bool {
     running.core.lease_until().is_some_and(|until| member.clock(cluster.now) < until)
 }
 
-/// An idle group would cost its nodes messages and ticks for ever, or one that sleeps lose what is proposed, or its leader.
+/// An idle group would cost its nodes messages and ticks for ever, or one that sleeps lose what is proposed, or its
+/// leader.
 #[test]
 fn an_idle_group_sleeps_and_goes_on_where_it_was() {
     for (seed, voters) in [(1, 1), (2, 2), (3, 3), (4, 5)] {
@@ -108,7 +109,8 @@ fn a_node_that_dies_wakes_what_it_led() {
     }
 }
 
-/// A leader that sleeps by itself, with a follower that does not, would be replaced without need; or they would wait for each other.
+/// A leader that sleeps by itself, with a follower that does not, would be replaced without need; or they would wait
+/// for each other.
 #[test]
 fn a_follower_that_hears_nothing_wakes_its_leader() {
     let mut cluster = cluster(5, 3, 0);
@@ -150,8 +152,8 @@ fn nobody_sleeps_before_all_know_how() {
     cluster.settle();
 }
 
-/// The same promises hold for groups that sleep now and then, and however quickly ticks come: no acknowledged command is lost, no lease
-/// read stale, no two leaders in a term.
+/// The same promises hold for groups that sleep now and then, and however quickly ticks come: no acknowledged command
+/// is lost, no lease read stale, no two leaders in a term.
 #[test]
 fn random_faults_and_rests() {
     let mut total = Counts::default();

@@ -1,5 +1,5 @@
-//! What is sound by itself but lacks something that was durable: shorter files, older copies, other histories, a log that
-//! ends too early; and logs of before there were lengths, chains and marks.
+//! What is sound by itself but lacks something that was durable: shorter files, older copies, other histories, a log
+//! that ends too early; and logs of before there were lengths, chains and marks.
 
 use cairn_env::{AlignedBuf, Disk, OpenOptions};
 use cairn_format::wal_batch::{BATCH_HEADER_LEN, BatchHeader};
@@ -258,8 +258,8 @@ fn versions(disk: &SimDisk) -> Vec<u32> {
     segments.map(|path| u32::from_le_bytes(read(disk, &path)[8..12].try_into().unwrap())).collect()
 }
 
-/// The program of before could not go on with a log in which it finds what it does not know: until that is allowed, all is
-/// of version 1. It knows nothing of marks either, and goes on behind them.
+/// The program of before could not go on with a log in which it finds what it does not know: until that is allowed, all
+/// is of version 1. It knows nothing of marks either, and goes on behind them.
 #[test]
 fn until_it_is_allowed_the_program_of_before_can_go_on() {
     let disk = SimDisk::new(27);

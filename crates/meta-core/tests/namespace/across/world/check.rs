@@ -1,5 +1,5 @@
-//! The check of names over partitions ([`Review`]), a little at a time between everything else: it looks at all inodes as if each were
-//! suspect, and must find nothing, whatever is under way.
+//! The check of names over partitions ([`Review`]), a little at a time between everything else: it looks at all inodes
+//! as if each were suspect, and must find nothing, whatever is under way.
 use super::{PARTITIONS, RANGE, World};
 use crate::across::choose::Rng;
 use cairn_meta_core::{Look, NameScan, Review};

@@ -1,5 +1,5 @@
-//! The partitions beside the model. What the model removes whole, partitions take apart behind: until they have, the model keeps it
-//! aside, and whoever asks for something in it may still be served, or refused.
+//! The partitions beside the model. What the model removes whole, partitions take apart behind: until they have, the
+//! model keeps it aside, and whoever asks for something in it may still be served, or refused.
 use super::{World, owner};
 use cairn_meta_core::Fsck;
 use cairn_model::{Attributes, Body, Model, Operation, Reply, Request};
@@ -108,7 +108,8 @@ impl World {
         self.lend_names(&mut next, operation, true);
         let model = next.apply(request, operation);
         self.lend_names(&mut next, operation, false);
-        // Whether what is in the way is above the directory that it is moved from is not looked at: it is not empty either way.
+        // Whether what is in the way is above the directory that it is moved from is not looked at: it is not empty
+        // either way.
         let either =
             core.is_err() && model == Err(ErrorCode::NotEmpty) && matches!(operation, Operation::Rename { .. });
         if either || self.same(&self.without_shards(*core), &self.without_shards(model)) {
@@ -145,7 +146,8 @@ impl World {
         }
     }
 
-    /// A shard knows later than its directory that this was removed: until then it serves, as if the directory had a name.
+    /// A shard knows later than its directory that this was removed: until then it serves, as if the directory had a
+    /// name.
     fn lend_names(&self, next: &mut Model, operation: &Operation, lend: bool) {
         let aside = set_aside(&self.model);
         let lent = named(operation).into_iter().filter(|i| aside.contains(i) && self.shards.known.contains(i));

@@ -1,4 +1,5 @@
-//! Sharded directories: what clients do with an operation by a name that the directory itself does not have, and what users see.
+//! Sharded directories: what clients do with an operation by a name that the directory itself does not have, and what
+//! users see.
 use super::compare::routed_by;
 use super::{Under, World, owner};
 use crate::translate::attributes;
@@ -80,7 +81,8 @@ impl World {
         listed.map(|listed| listed.entries.into_iter().map(|e| (e.name, e.inode)).collect()).unwrap_or_default()
     }
 
-    /// The directory, or the other one, does not have a name any more that it had when the client looked, or got its shards meanwhile.
+    /// The directory, or the other one, does not have a name any more that it had when the client looked, or got its
+    /// shards meanwhile.
     pub(super) fn go_to_shards(&mut self, client: usize, under: &Under) {
         self.note("sent on to a shard");
         self.refuse(&under.request, ErrorCode::Sharded);

@@ -1,5 +1,5 @@
-//! Snapshots of all partitions while everything else goes on: leaders end, holds lapse, and requests to hold come late and again. Each one that
-//! is complete has to be what the model was when all held.
+//! Snapshots of all partitions while everything else goes on: leaders end, holds lapse, and requests to hold come late
+//! and again. Each one that is complete has to be what the model was when all held.
 use super::compare::set_aside;
 use super::{PARTITIONS, World, owner};
 use crate::across::choose::Rng;
@@ -279,7 +279,8 @@ impl World {
         }
     }
 
-    /// What is there at a snapshot is what the model was. What an operation has locked since is waited for, but not in the end.
+    /// What is there at a snapshot is what the model was. What an operation has locked since is waited for, but not in
+    /// the end.
     fn compare_with_snapshot(&mut self, number: u64, in_the_end: bool) {
         let complete = &self.snapshots.complete[&number];
         let outward = complete.slot << InodeId::SNAPSHOT_BITS;

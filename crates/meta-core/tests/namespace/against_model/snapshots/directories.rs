@@ -1,5 +1,6 @@
-//! Snapshots of directories among random operations: each directory shows its own and the volume's, what is read there is the model of the
-//! moment, whatever was moved, linked or removed since, into it or out of it; files and trees that are cloned out of one are what they were.
+//! Snapshots of directories among random operations: each directory shows its own and the volume's, what is read there
+//! is the model of the moment, whatever was moved, linked or removed since, into it or out of it; files and trees that
+//! are cloned out of one are what they were.
 use super::*;
 use cairn_types::EXTENT_SHARED;
 use cairn_wire::meta::{CloneRangeRequest, CloneRangeResponse};
@@ -328,8 +329,8 @@ fn compare_shared(reader: &Driver, now: &Model) {
     assert_eq!(both, None, "a block of two files of which one does not know it");
 }
 
-/// A directory shows what came into it later, or has lost from its past what was moved, linked or removed since; or a clone out of it is not
-/// what was there, or is changed with its source.
+/// A directory shows what came into it later, or has lost from its past what was moved, linked or removed since; or a
+/// clone out of it is not what was there, or is changed with its source.
 #[test]
 fn snapshots_of_directories_and_model_agree() {
     let wanted = [
