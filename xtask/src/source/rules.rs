@@ -10,6 +10,7 @@ const FILE_LINES_WARN: usize = 600;
 const FILE_LINES_MAX: usize = 1000;
 const FUNCTION_LINES_MAX: usize = 70;
 const INLINE_TEST_LINES_MAX: usize = 200;
+const COMMENT_COLUMNS_MAX: usize = 120;
 /// Above a function, with a reason behind it.
 const LONG_FUNCTION_MARK: &str = "// check: long function because";
 
@@ -44,6 +45,7 @@ pub fn apply(file: &Scanned, findings: &mut Findings) {
     file_name(file, findings);
     opening(file, findings);
     file_length(file, findings);
+    comment_widths(file, findings);
     function_lengths(file, findings);
     test_module_length(file, findings);
     attribute_rules(file, findings);
@@ -91,6 +93,31 @@ fn file_length(file: &Scanned, findings: &mut Findings) {
         findings.fail(format!("{path}: {lines} lines, at most {FILE_LINES_MAX}; split it by what it does"));
     } else if lines > FILE_LINES_WARN {
         findings.warn(format!("{path}: {lines} lines; over {FILE_LINES_WARN} ask whether it is one idea"));
+    }
+}
+
+/// Lines of comments, where rustfmt changes nothing. Tables, listings and single long words cannot be broken.
+fn comment_widths(file: &Scanned, findings: &mut Findings) {
+    let mut in_listing = false;
+    for (index, line) in file.file.text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            in_listing = false;
+            continue;
+        };
+        let text = comment.strip_prefix(['/', '!']).unwrap_or(comment);
+        let text = text.strip_prefix(' ').unwrap_or(text);
+        let is_fence = text.trim_start().starts_with("```");
+        in_listing ^= is_fence;
+        let as_it_stands =
+            in_listing || is_fence || text.starts_with('|') || text.starts_with("    ") || !text.contains(' ');
+        let columns = line.chars().count();
+        if columns > COMMENT_COLUMNS_MAX && !as_it_stands {
+            findings.fail(format!(
+                "{}:{}: a comment of {columns} columns, at most {COMMENT_COLUMNS_MAX}; break the line",
+                file.file.path.display(),
+                index + 1
+            ));
+        }
     }
 }
 

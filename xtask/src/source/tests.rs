@@ -211,3 +211,26 @@ fn broken_source_does_not_break_the_scan() {
         findings_for("a.rs", text);
     }
 }
+
+/// A window of usual width would show half of a comment, or a table that was broken no table.
+#[test]
+fn comments_have_lines_that_fit() {
+    let long = "word ".repeat(25);
+    let word = "x".repeat(130);
+    for body in [format!("// {long}"), format!("    /// {long}"), format!("/// - {long}")] {
+        let found = failures("src/a.rs", &body);
+        assert!(found.len() == 1 && found[0].starts_with("src/a.rs:2: a comment of"), "{body}: {found:?}");
+    }
+    let kept = [
+        format!("/// | {long} |"),
+        format!("/// ```text\n/// {long}\n/// ```"),
+        format!("//     {long}"),
+        format!("// {word}"),
+        format!("fn f() {{}}\n// {}", "ä".repeat(117)),
+    ];
+    for body in kept {
+        assert_eq!(failures("src/a.rs", &body), Vec::<String>::new(), "{body}");
+    }
+    // A listing ends with the comment that it is in.
+    assert_eq!(failures("src/a.rs", &format!("/// ```\nfn f() {{}}\n// {long}")).len(), 1);
+}
