@@ -1,9 +1,11 @@
 //! `cairn fs snapshot diff`: what a user changed, and nothing that only lies elsewhere since.
 use crate::disks::chunk_use;
 use crate::mount::SMALL;
+use crate::private::is_root;
 use crate::support::{Cluster, lines, text};
 use crate::trees::noise;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 
 const SIZE: usize = 600_000;
 
@@ -81,6 +83,30 @@ fn a_diff_shows_what_a_user_sees() {
     let json = lines(&cluster, &["fs", "snapshot", "diff", "monday", "--path", "/d"]);
     let summary = &json.last().expect("a summary")["summary"];
     assert!(summary["bytes_compared"].as_u64() >= Some(SIZE as u64), "{summary}");
+}
+
+/// One directory that somebody may not read would hide from him all that changed behind it, or a part be taken for all.
+#[test]
+fn a_diff_goes_on_behind_what_may_not_be_read() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    cluster.ok(&["fs", "mkdir", "-p", "/d/p", "/d/q"]);
+    cluster.ok(&["fs", "chmod", "700", "/d/p"]);
+    cluster.ok(&["fs", "snapshot", "create", "one"]);
+    for name in ["p", "q"] {
+        let local = cluster.path(name);
+        fs::write(&local, b"new").expect("local");
+        cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), &format!("/d/{name}/new")]);
+    }
+    let mut command = cluster.command(&["fs", "snapshot", "diff", "one", "--path", "/d"]);
+    let output = command.uid(65_534).gid(65_534).output().expect("it runs");
+    let (told, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(10), "{said}");
+    assert!(told.contains("+ /q/new") && !told.contains("/p/"), "{told}");
+    assert!(said.contains("/d/p:") && said.contains("names were read"), "{said}");
+    assert_eq!(cluster.ok(&["fs", "snapshot", "diff", "one", "--path", "/d"]).lines().count(), 2);
 }
 
 /// All of a volume would be read for a few changes, or something that changed be passed over.

@@ -7,6 +7,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::{printable, put_name};
 use crate::remote::NamedFor;
+use crate::report::Report;
 use cairn_client::{RemotePath, Volume};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -49,7 +50,12 @@ impl DiffArgs {
         let report = context.walk_report();
         let mut diff = TreeDiff::new(&volume, old, new).await?;
         let mut counts = [0u64; 5];
-        while let Some(change) = diff.next().await? {
+        loop {
+            let change = diff.next().await?;
+            for (path, error) in diff.take_refused() {
+                report.fail(&error.named_for(&below(&at, &path)).into());
+            }
+            let Some(change) = change else { break };
             counts[change.kind as usize] += 1;
             report.progress().looked();
             show(context, &change)?;
@@ -60,7 +66,8 @@ impl DiffArgs {
         if context.out.is_json() {
             let summary = json!({"created": created, "removed": removed, "renamed": renamed, "contents": contents,
                 "attributes": attributes, "directories_read": directories, "entries_read": entries, "bytes_compared": compared});
-            return context.out.json(&json!({ "summary": summary }));
+            context.out.json(&json!({ "summary": summary }))?;
+            return whole(&report);
         }
         if !context.args.quiet {
             let text = format!(
@@ -70,7 +77,20 @@ impl DiffArgs {
             );
             report.warn(&text);
         }
-        Ok(())
+        whole(&report)
+    }
+}
+
+/// A path that begins below the directory that is compared.
+fn below(at: &RemotePath, path: &[u8]) -> RemotePath {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).fold(at.clone(), |at, name| at.join(name))
+}
+
+/// What could not be read is no difference that was shown.
+fn whole(report: &Report) -> Result<()> {
+    match report.failed() {
+        0 => Ok(()),
+        failed => Err(CliError::Reported { exit: Exit::Partial, failed, done: 0 }),
     }
 }
 

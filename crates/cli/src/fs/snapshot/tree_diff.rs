@@ -14,9 +14,9 @@
 //! where it is, and [`MOVES_MAX`] names of which the other half was not seen yet; beyond that they are told as gone and
 //! come.
 use super::same::{Compare, INNER, is_one_type, is_untouched};
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::mode::is_directory;
-use cairn_client::{ChangedBetween, Volume};
+use cairn_client::{ChangedBetween, ClientError, Volume};
 use cairn_types::ErrorCode;
 use cairn_wire::meta::{Attributes, DirEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -148,6 +148,8 @@ pub struct TreeDiff {
     roots: Option<(Attributes, Attributes)>,
     directories: u64,
     entries: u64,
+    /// What whoever compares may not read: it is left out, and said.
+    refused: VecDeque<(Vec<u8>, ClientError)>,
 }
 
 impl TreeDiff {
@@ -169,7 +171,13 @@ impl TreeDiff {
             came: BTreeMap::new(),
             directories: 0,
             entries: 0,
+            refused: VecDeque::new(),
         })
+    }
+
+    /// What was left out since the last call, with the reason.
+    pub fn take_refused(&mut self) -> VecDeque<(Vec<u8>, ClientError)> {
+        std::mem::take(&mut self.refused)
     }
 
     /// Directories and entries that were read, of both states, and bytes that were compared.
@@ -219,11 +227,18 @@ impl TreeDiff {
         if frame.is_same {
             return self.step_in_same().await;
         }
+        let mut refused = None;
         for listing in [&mut frame.old, &mut frame.new] {
             if listing.page.is_empty() && !listing.end {
                 self.directories += u64::from(listing.after.is_empty());
-                self.entries += fetch(&self.volume, listing).await?;
+                match fetch(&self.volume, listing).await {
+                    Ok(count) => self.entries += count,
+                    Err(error) => refused = Some(error),
+                }
             }
+        }
+        if let Some(error) = refused {
+            return self.leave(error);
         }
         let order = match (frame.old.page.front(), frame.new.page.front()) {
             (None, None) if frame.old.end && frame.new.end => {
@@ -270,7 +285,10 @@ impl TreeDiff {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         if frame.new.page.is_empty() && !frame.new.end {
             self.directories += u64::from(frame.new.after.is_empty());
-            self.entries += fetch(&self.volume, &mut frame.new).await?;
+            match fetch(&self.volume, &mut frame.new).await {
+                Ok(count) => self.entries += count,
+                Err(error) => return self.leave(error),
+            }
         }
         let Some(entry) = frame.new.page.pop_front() else {
             if frame.new.end {
@@ -296,6 +314,15 @@ impl TreeDiff {
             }
         };
         self.both(Half { path: old_path, attributes }, new).await
+    }
+
+    /// The directory at hand cannot be read.
+    fn leave(&mut self, error: ClientError) -> Result<()> {
+        if error.code() != Some(ErrorCode::PermissionDenied) {
+            return Err(error.into());
+        }
+        self.refused.extend(self.stack.pop().map(|frame| (frame.path, error)));
+        Ok(())
     }
 
     fn meet(&mut self, new: Option<&Half>) {
@@ -346,7 +373,13 @@ impl TreeDiff {
     /// One thing, in both states.
     async fn both(&mut self, old: Half, new: Half) -> Result<()> {
         let is_directory = is_directory(new.attributes.mode);
-        let differs = self.compare.difference(&new.path, &old.attributes, &new.attributes).await?;
+        let differs = match self.compare.difference(&new.path, &old.attributes, &new.attributes).await {
+            Err(CliError::Client(error)) if error.code() == Some(ErrorCode::PermissionDenied) => {
+                self.refused.push_back((new.path, error));
+                return Ok(());
+            }
+            differs => differs?,
+        };
         let path = if new.path.is_empty() { b"/".to_vec() } else { new.path.clone() };
         let change = |kind| Change { kind, path: path.clone(), from: None, is_directory };
         if differs.contents {
@@ -397,7 +430,7 @@ impl TreeDiff {
     }
 }
 
-async fn fetch(volume: &Volume, listing: &mut Listing) -> Result<u64> {
+async fn fetch(volume: &Volume, listing: &mut Listing) -> std::result::Result<u64, ClientError> {
     let page = match volume.readdir(listing.inode, &listing.after, true).await {
         // It went while it was read.
         Err(error) if error.code() == Some(ErrorCode::Stale) || error.is_not_found() => {
