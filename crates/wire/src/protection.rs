@@ -41,6 +41,6 @@ mod tests {
             .filter(|opcode| opcode.protection() == Protection::Authenticated)
             .map(|o| o.name())
             .collect();
-        assert_eq!(open, ["Read", "Append", "Sync", "Seal", "Overwrite", "RecordAppend"]);
+        assert_eq!(open, ["Append", "Sync", "Seal", "Read", "Overwrite", "RecordAppend"]);
     }
 }

@@ -295,11 +295,16 @@ impl Cluster {
         &self.addresses[number]
     }
 
-    /// Waits for a leader among the running nodes.
+    /// Waits for a leader among the running nodes, who takes mutations.
     pub(super) fn leader(&self) -> usize {
         let partition = PartitionId(PARTITION);
+        let is_born = |meta: &MetaServer| {
+            meta.partitions().read().get(&partition).is_some_and(|partition| !partition.state.is_unborn())
+        };
         let found = |running: &Option<Running>| {
-            running.as_ref().is_some_and(|running| running.meta.leads().contains_key(&partition))
+            running
+                .as_ref()
+                .is_some_and(|running| running.meta.leads().contains_key(&partition) && is_born(&running.meta))
         };
         eventually("a leader", || self.nodes.iter().any(found));
         self.nodes.iter().position(found).expect("it was there a moment ago")
