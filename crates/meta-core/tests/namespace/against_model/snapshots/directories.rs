@@ -37,7 +37,7 @@ impl Taken {
         let n = step.numbers;
         match n[1] % 8 {
             0..=2 if self.count(true) < MANY => self.take_of(pair, step),
-            0..=2 | 3 => {
+            0..=3 => {
                 let Some((number, name)) = self.some(n[2], true) else { return };
                 // A name beside the number says nothing.
                 let request = DeleteSnapshotRequest { header: self.header(), name: name.into(), number };
