@@ -181,7 +181,7 @@ async fn raise_level(partition: &Partition, timings: &MetaTimings) {
         }
         let active = state.namespace.read().feature_level();
         if active > 0 {
-            state.is_born();
+            state.note_born();
         }
         // Nothing more is known here than this build understands.
         if active >= state.common.feature_level {

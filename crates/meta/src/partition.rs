@@ -244,7 +244,7 @@ impl PartitionState {
     }
 
     /// Its first feature level is set, or there is nothing to be set.
-    pub(crate) fn is_born(&self) {
+    pub(crate) fn note_born(&self) {
         self.unborn_until.store(0, Ordering::Relaxed);
     }
 

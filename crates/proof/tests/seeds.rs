@@ -52,6 +52,8 @@ fn every_published_byte_reads_back_right() {
         assert!(counted("heads that went back ") > 0, "no head came back as an older copy of itself");
         assert!(counted("records compared ") > 100, "too few records were appended to prove anything of them");
         assert!(counted("operations on names ") > 100, "too little was done to names across partitions");
+        let of_several = counted("snapshots of several partitions ");
+        assert!(of_several > 0 && counted("snapshots of directories ") > 0, "a kind of snapshot was not taken");
         assert!(counted("rounds checked ") > 5, "too few histories of names were checked");
         assert!(in_place > 20, "too few blocks were overwritten in place to prove anything of it");
     }

@@ -231,18 +231,16 @@ fn calls_that_are_given_up_before_they_are_sent_leave_no_gap() {
     assert_eq!(*told.echoed.lock(), [3]);
 }
 
-/// A connection for file data would be a way around TLS for the rest, or one that is not authenticated be taken for one
-/// that is.
+/// Requests of one kind would go to the connection of the other, where a server does not answer them.
 #[test]
-fn a_connection_for_file_data_is_good_for_nothing_else() {
+fn each_kind_of_request_takes_its_own_connection() {
     let keys = Keys::new();
     let (server, told) = serve_as(keys.server(Mode::Required, 0), config());
     let client = client_as(keys.client("alice", Caller::Client));
-    assert!(echo(&client, &server).is_ok() && tell(&client, &addr(&server), 7, ()).is_ok());
-    assert_eq!(*told.echoed.lock(), [7, 7]);
-    // Frames without codes, or behind a handshake that was not whole, are nobody's.
-    let mut stream = TcpStream::connect(server.local_addr()).expect("connected");
-    stream.write_all(&super::hostile::request(DATA_ECHO, 8, 0)).expect("sent");
-    assert!(super::hostile::read_frame(&mut stream).is_none_or(|(header, _)| header.flags.is_error()));
-    assert_eq!(told.echoed.lock().len(), 2);
+    for number in 0..3 {
+        assert!(echo(&client, &server).is_ok());
+        assert!(tell(&client, &addr(&server), 8 + number, ()).is_ok());
+    }
+    assert_eq!(*told.echoed.lock(), [7, 8, 7, 9, 7, 10]);
+    assert_eq!(server.stats().connections_open.load(Relaxed), 2);
 }
