@@ -14,9 +14,14 @@ def free_ports(count):
 
 
 class Cluster:
-    def __init__(self, root, heads=1, datas=9, metas=None):
+    def __init__(self, root, heads=1, datas=9, metas=None, protection=None):
+        """`protection`: of file data, `authenticated` or `private`, in a cluster that requires keys; without it there are none."""
         self.root, self.processes = root, {}
         self.http = {}
+        self.protection = protection
+        if protection:
+            self.key("init", f"{root}/authority")
+            self.key("admin", "bench", "--ca", f"{root}/authority", "--out", f"{root}/bench.key")
         if heads == 1:
             self.address = self.start("manager", '[manager]\nmember = 1\nmembers = ["1@127.0.0.1:0"]\n')
             members = f'"1@{self.address}"'
@@ -39,6 +44,10 @@ class Cluster:
         with open(path, "w") as file:
             file.write(f'[node]\ndir = "{self.root}/{name}"\nlisten = "{listen}"\nhttp = "127.0.0.1:0"\nrack = "{name}"\nhost = "{name}"\n')
             file.write(sections)
+            if self.protection:
+                file.write(f'[security]\nkey = "{self.root}/{name}.key"\ndata = "{self.protection}"\n')
+        if self.protection:
+            self.key("node", "--ca", f"{self.root}/authority", path)
         log = open(f"{self.root}/{name}.log", "a")
         process = subprocess.Popen([CAIRN, "server", "--config", path], stdout=subprocess.PIPE, stderr=log, text=True)
         self.processes[name] = process
@@ -64,7 +73,13 @@ class Cluster:
         self.processes[name] = subprocess.Popen(process.args, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def environment(self):
-        return dict(os.environ, CAIRN_CLUSTER=self.address)
+        key = {"CAIRN_KEY": f"{self.root}/bench.key"} if self.protection else {}
+        return dict(os.environ, CAIRN_CLUSTER=self.address, **key)
+
+    def key(self, *args):
+        done = subprocess.run([CAIRN, "key", *args], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"cairn key {' '.join(args)}: {done.stderr}")
 
     def fs(self, *args):
         done = subprocess.run([CAIRN, "fs", *args], env=self.environment(), capture_output=True, text=True)
