@@ -203,14 +203,11 @@ fn run(mut chaos: Chaos, seed: u64, length: Duration) {
         chaos.cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), name]);
     });
     let mut clients = start(&chaos, &work, seed);
-    let with_snapshots = partitions().is_none();
-    if with_snapshots {
-        // What is removed while one stays is kept, and some disks are small.
-        let last_from = std::time::Instant::now() + length.saturating_sub(STAYS).max(length / 2);
-        let mount = clients.mounts.first().cloned();
-        let commands = commands(&chaos, &work, CLIENTS - 1, seed);
-        clients.threads.push(host(&chaos, &work, CLIENTS - 1, seed).snapshots(commands, mount, last_from));
-    }
+    // What is removed while one stays is kept, and some disks are small.
+    let last_from = std::time::Instant::now() + length.saturating_sub(STAYS).max(length / 2);
+    let mount = clients.mounts.first().cloned();
+    let commands = commands(&chaos, &work, CLIENTS - 1, seed);
+    clients.threads.push(host(&chaos, &work, CLIENTS - 1, seed).snapshots(commands, mount, last_from));
     chaos.began = std::time::Instant::now();
     while chaos.began.elapsed() < length && !clients.threads.iter().any(JoinHandle::is_finished) {
         chaos.one();
@@ -241,7 +238,7 @@ fn run(mut chaos: Chaos, seed: u64, length: Duration) {
     println!("seed {seed}: {:?} fired\n{}", chaos.fired, work.counts.told());
     check_logs(&chaos.cluster, &mount_logs);
     assert!(!chaos.fired.is_empty(), "no fault fired");
-    work.counts.check(with_snapshots);
+    work.counts.check();
 }
 
 /// Panics if somebody said what is not expected.

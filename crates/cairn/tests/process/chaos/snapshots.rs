@@ -1,10 +1,11 @@
 //! Snapshots that are taken while everything is changed and everybody dies: the tree of each is hashed when it is
 //! taken, read through a mount, and read again at its end, or, of one that stays, at the end of the run: equal to the
-//! byte.
+//! byte. Some are of the directory alone in which names are made, moved and removed; with several partitions it has
+//! directories in all of them.
 //!
 //! Blocks that are overwritten in place are in it as they were: none older than what was acknowledged before it was
-//! asked for. Between two snapshots there is none for a while, so that files are overwritten in place. Volumes of
-//! several partitions have none.
+//! asked for. Between two snapshots there is none for a while, so that files are overwritten in place.
+use super::names;
 use super::versions::{Commands, read_all};
 use super::work::Work;
 use crate::mount::Mount;
@@ -12,6 +13,7 @@ use crate::mount::seeds::Rng;
 use crate::support::text;
 use cairn_client::{ClientError, TreeStep, TreeWalk, Volume};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -92,6 +94,31 @@ fn compare(what: &str, then: &Portrait, now: &Portrait) {
     assert!(differ.is_empty(), "{what}: it is not what it was: {}", differ.join("\n"));
 }
 
+/// One that is taken.
+struct Snapshot {
+    name: String,
+    /// Whose it is; empty: the volume's.
+    directory: &'static str,
+}
+
+impl Snapshot {
+    /// Where it is read.
+    fn root(&self) -> String {
+        format!("{}/.snapshots/{}", self.directory, self.name)
+    }
+    /// Creates or deletes it.
+    fn command<'a>(&'a self, verb: &'a str) -> Vec<&'a str> {
+        let of = if self.directory.is_empty() { "/" } else { self.directory };
+        vec!["fs", "snapshot", verb, &self.name, of]
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the snapshot {} of {}/", self.name, self.directory)
+    }
+}
+
 /// Who takes them.
 pub struct Snapshooter {
     pub commands: Commands,
@@ -107,48 +134,53 @@ impl Snapshooter {
         let mut number = 0;
         while self.rest(8_000).await {
             number += 1;
-            let (name, stays) = (format!("chaos-{number}"), Instant::now() >= self.last_from);
+            let stays = Instant::now() >= self.last_from;
+            let directory = if number % 3 == 0 && !stays { names::DIR } else { "" };
+            let taken = Snapshot { name: format!("chaos-{number}"), directory };
             let oldest = self.work.blocks.oldest_of_all();
-            if !self.commands.cairn(&["fs", "snapshot", "create", &name]).status.success() {
+            if !self.commands.cairn(&taken.command("create")).status.success() {
                 // It may have been taken all the same.
-                self.delete(&name).await;
+                self.delete(&taken).await;
                 continue;
             }
-            let Some(then) = self.told(&volume, &name, true).await else { break };
-            let blocks = self.work.blocks.check_snapshot(&volume, &format!("/.snapshots/{name}"), &oldest).await;
-            self.work.counts.snapshot_blocks.add(blocks);
-            self.through_mount(&name, &then).await;
+            let Some(then) = self.told(&volume, &taken, true).await else { break };
+            if taken.directory.is_empty() {
+                let blocks = self.work.blocks.check_snapshot(&volume, &taken.root(), &oldest).await;
+                self.work.counts.snapshot_blocks.add(blocks);
+            }
+            self.through_mount(&taken, &then).await;
             if stays {
                 while self.rest(2_000).await {}
-                let now = self.told(&volume, &name, false).await.expect("it is read at the end");
-                compare(&format!("the snapshot {name}, at the end"), &then, &now);
-                self.through_mount(&name, &then).await;
+                let now = self.told(&volume, &taken, false).await.expect("it is read at the end");
+                compare(&format!("{taken}, at the end"), &then, &now);
+                self.through_mount(&taken, &then).await;
                 self.work.counts.snapshots.add(1);
-                println!("the snapshot {name} has {} names and is what it was", then.len());
+                println!("{taken} has {} names and is what it was", then.len());
                 return;
             }
             self.rest(6_000).await;
-            let Some(now) = self.told(&volume, &name, false).await else { break };
-            compare(&format!("the snapshot {name}"), &then, &now);
+            let Some(now) = self.told(&volume, &taken, false).await else { break };
+            compare(&taken.to_string(), &then, &now);
             self.work.counts.snapshots.add(1);
-            self.delete(&name).await;
+            self.delete(&taken).await;
         }
-        if self.work.counts.snapshots.get() == 0 {
+        if self.work.counts.snapshots.get() == 0 || self.work.counts.snapshot_blocks.get() == 0 {
             self.at_the_end(&volume).await;
         }
     }
     /// Of a run in which none could be taken: clients that overwrote in place fell silent too often. All is healed now.
     async fn at_the_end(&mut self, volume: &Volume) {
-        let (name, began, oldest) = ("chaos-end", Instant::now(), self.work.blocks.oldest_of_all());
-        while !self.commands.cairn(&["fs", "snapshot", "create", name]).status.success() {
+        let (began, oldest) = (Instant::now(), self.work.blocks.oldest_of_all());
+        let taken = Snapshot { name: "chaos-end".to_owned(), directory: "" };
+        while !self.commands.cairn(&taken.command("create")).status.success() {
             assert!(began.elapsed() < crate::wait::LIMIT, "no snapshot can be taken of a volume that is healed");
-            self.delete(name).await;
+            self.delete(&taken).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let then = self.told(volume, name, false).await.expect("it is read at the end");
-        let blocks = self.work.blocks.check_snapshot(volume, &format!("/.snapshots/{name}"), &oldest).await;
+        let then = self.told(volume, &taken, false).await.expect("it is read at the end");
+        let blocks = self.work.blocks.check_snapshot(volume, &taken.root(), &oldest).await;
         self.work.counts.snapshot_blocks.add(blocks);
-        self.through_mount(name, &then).await;
+        self.through_mount(&taken, &then).await;
         self.work.counts.snapshots.add(1);
         println!("only at the end a snapshot could be taken");
     }
@@ -161,38 +193,38 @@ impl Snapshooter {
         !self.work.is_over()
     }
     /// Reads all of it, however often servers die meanwhile. `None`: the run ended before, and it need not be read.
-    async fn told(&self, volume: &Volume, name: &str, may_end: bool) -> Option<Portrait> {
+    async fn told(&self, volume: &Volume, taken: &Snapshot, may_end: bool) -> Option<Portrait> {
         let began = Instant::now();
         loop {
-            match portrait(volume, &format!("/.snapshots/{name}")).await {
+            match portrait(volume, &taken.root()).await {
                 Ok(portrait) => return Some(portrait),
                 Err(_) if may_end && self.work.is_over() => return None,
                 Err(error) => {
-                    assert!(!error.is_not_found(), "the snapshot {name} lacks what it listed: {error}");
+                    assert!(!error.is_not_found(), "{taken} lacks what it listed: {error}");
                     let over = self.work.is_over() && began.elapsed() > crate::wait::LIMIT;
-                    assert!(!over, "the snapshot {name} cannot be read: {error}");
+                    assert!(!over, "{taken} cannot be read: {error}");
                     tokio::time::sleep(Duration::from_millis(300)).await;
                 }
             }
         }
     }
     /// Compares what a mount shows of it, if it can be read there before something dies.
-    async fn through_mount(&self, name: &str, then: &Portrait) {
+    async fn through_mount(&self, taken: &Snapshot, then: &Portrait) {
         let Some(mount) = self.mount.clone() else { return };
-        let root = mount.path(&format!(".snapshots/{name}"));
+        let root = mount.path(taken.root().trim_start_matches('/'));
         let read = tokio::task::spawn_blocking(move || portrait_of_mount(&root)).await.expect("it reads");
         match read {
             Ok(now) => {
-                compare(&format!("the snapshot {name}, through a mount"), then, &now);
+                compare(&format!("{taken}, through a mount"), then, &now);
                 self.work.counts.snapshots_mounted.add(1);
             }
-            Err(error) => println!("the snapshot {name} is not read through the mount: {error}"),
+            Err(error) => println!("{taken} is not read through the mount: {error}"),
         }
     }
     /// Until it is gone, or was never there.
-    async fn delete(&mut self, name: &str) {
+    async fn delete(&mut self, taken: &Snapshot) {
         loop {
-            let output = self.commands.cairn(&["fs", "snapshot", "delete", name]);
+            let output = self.commands.cairn(&taken.command("delete"));
             if output.status.success() || output.status.code() == Some(3) {
                 return;
             }
