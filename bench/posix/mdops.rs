@@ -4,7 +4,8 @@
 //!
 //!     mdops DIR PROCESSES FILES [SIZE…]
 //!
-//! Between phases that read, run.sh drops the kernel's caches if DROP_CACHES is a command.
+//! Between phases that read, run.sh drops the kernel's caches if DROP_CACHES is a command. With SHARED set, all processes
+//! work in one directory, on names of their own. PHASES names some of the phases, separated by commas, to do no others.
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -28,14 +29,18 @@ fn main() {
     }
     let (roots, processes, files) = (args[1].split(',').map(PathBuf::from), number(&args[2]), number(&args[3]));
     let roots: Vec<PathBuf> = roots.collect();
-    let dirs: Vec<PathBuf> = (0..processes)
-        .flat_map(|process| roots.iter().map(move |root| root.join(format!("p{process}"))))
-        .collect();
+    let shared = std::env::var_os("SHARED").is_some();
+    let dir = |process| if shared { "shared".to_owned() } else { format!("p{process}") };
+    let dirs: Vec<PathBuf> =
+        (0..processes).flat_map(|process| roots.iter().map(move |root| root.join(dir(process)))).collect();
+    let chosen = std::env::var("PHASES").ok();
     for dir in &dirs {
         fs::create_dir_all(dir).expect("directory");
     }
     for phase in PHASES {
-        run(&dirs, files, phase, 0);
+        if chosen.as_ref().is_none_or(|chosen| chosen.split(',').any(|each| each == *phase)) {
+            run(&dirs, files, phase, 0);
+        }
     }
     for size in args[4..].iter().map(|size| number(size)) {
         let some = (files / 4).max(1);
@@ -58,13 +63,13 @@ fn run(dirs: &[PathBuf], files: usize, phase: &str, size: usize) {
         let _may_lack_rights = Command::new("sh").args(["-c", &command]).status();
     }
     let own = std::env::current_exe().expect("this program");
-    let start = |dir: &PathBuf| -> Child {
-        let numbers = [files.to_string(), size.to_string()];
+    let start = |(worker, dir): (usize, &PathBuf)| -> Child {
+        let numbers = [files.to_string(), size.to_string(), worker.to_string()];
         let mut command = Command::new(&own);
         command.arg("worker").arg(dir).arg(phase).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().expect("a process")
     };
-    let mut workers: Vec<Child> = dirs.iter().map(start).collect();
+    let mut workers: Vec<Child> = dirs.iter().enumerate().map(start).collect();
     for worker in &mut workers {
         let mut ready = [0; 1];
         worker.stdout.as_mut().expect("out").read_exact(&mut ready).expect("ready");
@@ -84,6 +89,7 @@ fn run(dirs: &[PathBuf], files: usize, phase: &str, size: usize) {
 
 fn worker(args: &[String]) {
     let (dir, phase, files, size) = (Path::new(&args[0]), args[1].as_str(), number(&args[2]), number(&args[3]));
+    let name = format!("file.mdtest.{}", args[4]);
     let data = vec![b'x'; size];
     print!("r");
     std::io::stdout().flush().expect("out");
@@ -103,7 +109,7 @@ fn worker(args: &[String]) {
     }
     let mut back = Vec::new();
     for i in 0..files {
-        let path = dir.join(format!("file.mdtest.{i:08}"));
+        let path = dir.join(format!("{name}.{i:08}"));
         match phase {
             "create" => drop(File::create(&path).expect("create")),
             "stat" => drop(fs::metadata(&path).expect("stat")),
