@@ -5,6 +5,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use crate::node::http_door::HttpSpec;
 use crate::security::SecuritySpec;
 use cairn_telemetry::LogConfig;
 use cairn_types::DiskUuid;
@@ -25,6 +26,8 @@ pub struct Config {
     pub meta: bool,
     pub data: Option<DataSection>,
     pub log: LogConfig,
+    /// Who sees what of metrics and health.
+    pub http: HttpSpec,
     /// `None`: off.
     pub security: Option<SecuritySpec>,
 }

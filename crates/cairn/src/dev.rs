@@ -3,6 +3,7 @@
 //! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
 use crate::config::CHECKPOINT_GENERATIONS;
 use crate::descriptors;
+use crate::node::http_door::HttpSpec;
 use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec};
 use crate::private;
@@ -117,6 +118,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         listen: args.listen.clone(),
         advertise: None,
         http: Some(HttpPort::of(args.http.as_deref())),
+        http_access: HttpSpec::default(),
         rack: rack(args, 0),
         host: "host1".into(),
         checkpoint_generations: CHECKPOINT_GENERATIONS,
@@ -151,6 +153,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         listen: "127.0.0.1:0".into(),
         advertise: None,
         http: None,
+        http_access: HttpSpec::default(),
         rack: rack(args, number - 1),
         host: format!("host{}", number + 1),
         checkpoint_generations: CHECKPOINT_GENERATIONS,

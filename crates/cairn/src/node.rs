@@ -18,7 +18,7 @@ use cairn_raft_host::{RaftHost, RaftService};
 use cairn_rpc::admin_socket::AdminSocket;
 use cairn_rpc::{Server, ServerConfig};
 use cairn_store::{KnownDisks, LabelledDir};
-use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry, RequestRing, Samples};
+use cairn_telemetry::{Door, HealthCheck, HttpLimits, HttpServer, Registry, RequestRing, Samples};
 use cairn_types::{DiskUuid, NodeId};
 use marks::MarkKeeper;
 use parking_lot::Mutex;
@@ -40,6 +40,7 @@ const READ_POOL_BYTES: usize = 128 << 20;
 mod contributors;
 pub(crate) mod disk_dir;
 mod ground;
+pub(crate) mod http_door;
 pub(crate) mod http_port;
 mod marks;
 mod request_log;
@@ -49,6 +50,7 @@ mod watch;
 
 use contributors::{ClockTeller, LabelKeeper, LogWatch};
 use ground::Ground;
+use http_door::{HttpDoor, HttpSpec};
 use http_port::HttpPort;
 use watch::NodeWatch;
 
@@ -60,6 +62,8 @@ pub struct NodeSpec {
     pub advertise: Option<String>,
     /// None: no HTTP port of its own.
     pub http: Option<HttpPort>,
+    /// Who sees what there.
+    pub http_access: HttpSpec,
     pub rack: String,
     pub host: String,
     /// Checkpoints kept of each Raft group.
@@ -146,8 +150,8 @@ impl NodeProcess {
         let registry = Registry::new();
         let web = match &spec.http {
             Some(port) => {
-                let opened = http_port::open(port, &spec.listen, &registry, starting(), http_limits(&ground));
-                Some(http.block_on(opened)?)
+                let how = (http_limits(&ground), http_door(&spec, &ground)?);
+                Some(http.block_on(http_port::open(port, &spec.listen, &registry, starting(), how))?)
             }
             None => None,
         };
@@ -476,6 +480,12 @@ fn admin_socket(spec: &NodeSpec, ground: &Ground, router: &Router) -> Option<Adm
 
 fn http_limits(ground: &Ground) -> HttpLimits {
     HttpLimits { connections_max: ground.descriptors.http, ..HttpLimits::default() }
+}
+
+fn http_door(spec: &NodeSpec, ground: &Ground) -> anyhow::Result<Arc<dyn Door>> {
+    let tls = ground.security.as_ref().map(|security| security.tls.clone());
+    let audit = ground.security.as_ref().map(Security::audit).unwrap_or_default();
+    Ok(Arc::new(HttpDoor::new(&spec.http_access, tls, audit)?))
 }
 
 /// The listening address, with the port that the system picked.

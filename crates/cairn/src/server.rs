@@ -120,6 +120,7 @@ fn spec(config: &Config) -> NodeSpec {
         listen: node.listen.clone(),
         advertise: node.advertise.clone(),
         http: Some(HttpPort::of(node.http.as_deref())),
+        http_access: config.http.clone(),
         rack: node.rack.clone(),
         host: if node.host.is_empty() { host_name() } else { node.host.clone() },
         checkpoint_generations: node.checkpoint_generations,

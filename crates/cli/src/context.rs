@@ -13,13 +13,14 @@ use cairn_client::{
     AdminVia, Client, ClientError, ConnectOptions, HedgeBounds, RemotePath, StaleReads, ToldWaits, UriError, Volume,
     own_process,
 };
+use cairn_security::Tls;
 use cairn_types::ClusterId;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -148,6 +149,10 @@ impl Context {
         let client = self.connect(addresses, &key).await?;
         clients.insert(key, client.clone());
         Ok(client)
+    }
+    /// The key that is shown to the cluster of the options.
+    pub fn key(&self) -> Result<Option<Arc<Tls>>> {
+        Ok(self.args.shown_key().read(&self.addresses(None)?)?)
     }
     /// The volume of a path.
     pub async fn volume(&self, path: &RemotePath) -> Result<Volume> {

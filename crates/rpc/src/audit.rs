@@ -46,7 +46,7 @@ impl Audit {
         self.0.as_deref()
     }
 
-    pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
+    pub fn refused(&self, refusal: &Refusal<'_>) {
         if let Some(sink) = &self.0 {
             sink.refused(refusal);
         }

@@ -29,6 +29,14 @@ pub enum SecurityError {
         /// What is wrong with it.
         why: String,
     },
+    /// It holds no tokens for HTTP.
+    #[error("{}: {why}; a token a line, for example from openssl rand -hex 24", path.display())]
+    Token {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The key is of another kind than is needed.
     #[error("{} is the key of {found}, and {wanted} is needed here; cairn key makes one", path.display())]
     WrongKind {

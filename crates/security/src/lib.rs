@@ -16,6 +16,7 @@ mod key_file;
 mod revoked;
 mod secret_file;
 mod tls;
+mod token;
 
 pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, Wanted};
 pub use error::SecurityError;
@@ -24,6 +25,7 @@ pub use key_file::KeyFile;
 pub use revoked::{Change, Revoked};
 pub use secret_file::{check_secret, write_secret};
 pub use tls::{Mode, SERVER_NAME, Tls, agreed, explain};
+pub use token::{TOKEN_MIN, TokenFile};
 
 /// A certificate that ends within so many days is spoken of.
 pub const WARN_DAYS: u64 = 30;

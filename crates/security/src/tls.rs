@@ -17,6 +17,8 @@ use std::sync::Arc;
 const PRIVATE: &[u8] = b"cairn-private/1";
 /// The other way: after the handshake frames can be read by anybody, and their heads have codes.
 const AUTHENTICATED: &[u8] = b"cairn-authenticated/1";
+/// HTTP, for metrics and health.
+const WEB: &[u8] = b"http/1.1";
 /// A name that certificates of servers have, and no other: a client's key cannot pass for a server.
 pub const SERVER_NAME: &str = "node.cairn";
 
@@ -45,6 +47,7 @@ pub struct Tls {
     /// For file data.
     data_client: Arc<ClientConfig>,
     server: Option<(Arc<ServerConfig>, Mode)>,
+    web_server: Option<Arc<ServerConfig>>,
     holder: Holder,
     revoked: Option<Arc<Revoked>>,
 }
@@ -68,7 +71,11 @@ impl Tls {
             let wanted = "that of a server".to_owned();
             return Err(SecurityError::WrongKind { path: file.path().to_path_buf(), found, wanted });
         };
-        Ok(Self::new(client_config(file)?, Some((server_config(file)?, mode)), file, revoked))
+        let mut web = server_config(file, Strangers::Greeted)?;
+        web.alpn_protocols = vec![WEB.to_vec()];
+        let own =
+            Self::new(client_config(file)?, Some((server_config(file, Strangers::Refused)?, mode)), file, revoked);
+        Ok(Self { web_server: Some(Arc::new(web)), ..own })
     }
 
     fn new(
@@ -84,7 +91,7 @@ impl Tls {
             (Arc::new(config), mode)
         });
         let (client, data_client) = (Arc::new(client), Arc::new(data_client));
-        Self { client, data_client, server, holder: file.holder().clone(), revoked }
+        Self { client, data_client, server, web_server: None, holder: file.holder().clone(), revoked }
     }
 
     /// The same with file data inside TLS too, in both directions, whatever others say.
@@ -114,6 +121,18 @@ impl Tls {
     /// For connections that it takes.
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
         self.server.as_ref().map(|(config, _)| config.clone())
+    }
+
+    /// For HTTP that it answers: also to those without a key, who are strangers then.
+    pub fn web_server(&self) -> Option<Arc<ServerConfig>> {
+        self.web_server.clone()
+    }
+
+    /// For HTTP that it asks for.
+    pub fn web_client(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.client);
+        config.alpn_protocols = vec![WEB.to_vec()];
+        Arc::new(config)
     }
 
     /// Whether it speaks to nobody without TLS.
@@ -180,9 +199,20 @@ fn client_config(file: &KeyFile) -> Result<ClientConfig, SecurityError> {
     Ok(config)
 }
 
-fn server_config(file: &KeyFile) -> Result<ServerConfig, SecurityError> {
+/// What becomes of those who show no certificate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strangers {
+    Refused,
+    Greeted,
+}
+
+fn server_config(file: &KeyFile, strangers: Strangers) -> Result<ServerConfig, SecurityError> {
     let to = |error: rustls::Error| bad(file, &error.to_string());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(file)?, provider());
+    let verifier = match strangers {
+        Strangers::Refused => verifier,
+        Strangers::Greeted => verifier.allow_unauthenticated(),
+    };
     let verifier = verifier.build().map_err(|error| bad(file, &error.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])

@@ -1,8 +1,12 @@
 //! The HTTP port of a process: `/metrics` (Prometheus) and `/healthz` (200 or 503 with a line a role).
-use crate::http_conns::{HttpLimits, HttpStats, serve};
+//!
+//! Invariant: who may not see everything (`http_door.rs`) is told whether all is well, and nothing else.
+use crate::http_conns::{HttpLimits, HttpStats, Served, serve};
+use crate::http_door::{Door, Visitor};
 use crate::{ProcessUse, Registry};
+use axum::Extension;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
@@ -33,6 +37,7 @@ impl HttpServer {
         registry: Registry,
         checks: Vec<HealthCheck>,
         limits: HttpLimits,
+        door: Arc<dyn Door>,
     ) -> std::io::Result<HttpServer> {
         let listener = tokio::net::TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -60,7 +65,7 @@ impl HttpServer {
             .route("/metrics", get(metrics))
             .route("/healthz", get(health))
             .with_state(shared.clone());
-        let task = tokio::spawn(serve(listener, app, limits, stats));
+        let task = tokio::spawn(serve(listener, Served { app, door, limits }, stats));
         Ok(HttpServer { address, shared, task })
     }
     /// Replaces the lines of `/healthz`: roles that came to run.
@@ -79,7 +84,20 @@ impl Drop for HttpServer {
     }
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+/// Whether whoever sent a request sees everything.
+fn may_see(visitor: &Visitor, headers: &HeaderMap) -> Result<(), String> {
+    visitor.may_see(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))
+}
+
+async fn metrics(
+    State(shared): State<Shared>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
+    if let Err(why) = may_see(&visitor, &headers) {
+        let asked = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, asked, format!("{why}\n")).into_response();
+    }
     match shared.registry.render() {
         Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
             .into_response(),
@@ -87,7 +105,11 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     }
 }
 
-async fn health(State(shared): State<Shared>) -> impl IntoResponse {
+async fn health(
+    State(shared): State<Shared>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
     let mut text = String::new();
     let mut status = StatusCode::OK;
     let checks = shared.checks.lock().clone();
@@ -104,12 +126,17 @@ async fn health(State(shared): State<Shared>) -> impl IntoResponse {
     if checks.is_empty() {
         text.push_str("ok\n");
     }
+    if may_see(&visitor, &headers).is_err() {
+        text = if status == StatusCode::OK { "ok\n" } else { "not ok\n" }.to_owned();
+    }
     (status, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http_door::{Entered, OpenDoor, Wire};
+    use std::future::Future;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::time::Duration;
@@ -129,7 +156,9 @@ mod tests {
             Arc::new(|| ("data".into(), Err("disk d1 left service after a failed sync; replace it".into()))),
         ];
         let server =
-            HttpServer::start("127.0.0.1:0", Registry::new(), checks, HttpLimits::default()).await.expect("bind");
+            HttpServer::start("127.0.0.1:0", Registry::new(), checks, HttpLimits::default(), Arc::new(OpenDoor))
+                .await
+                .expect("bind");
         let address = server.address();
         let (health, metrics) =
             tokio::task::spawn_blocking(move || (fetch(address, "/healthz"), fetch(address, "/metrics")))
@@ -137,6 +166,56 @@ mod tests {
                 .expect("join");
         assert!(health.starts_with("HTTP/1.1 503") && health.contains("d1 left service"), "{health}");
         assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("cairn_process_resident_bytes"), "{metrics}");
+    }
+
+    /// Lets in whoever shows the word.
+    struct WordDoor;
+
+    impl Door for WordDoor {
+        fn enter(
+            &self,
+            stream: tokio::net::TcpStream,
+            _from: SocketAddr,
+        ) -> std::pin::Pin<Box<dyn Future<Output = Entered> + Send + '_>> {
+            let judge = |shown: Option<&[u8]>| match shown {
+                Some(b"Bearer word") => Ok(()),
+                _ => Err("show the word".to_owned()),
+            };
+            Box::pin(async move { Ok((Box::new(stream) as Box<dyn Wire>, Visitor::judged(judge))) })
+        }
+    }
+
+    /// A stranger would read names of disks and errors, or a probe without a key restart what is well.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn strangers_are_told_whether_all_is_well_and_nothing_else() {
+        let bad: HealthCheck = Arc::new(|| ("data".into(), Err("the secret disk is full".into())));
+        let limits = HttpLimits::default();
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), vec![bad], limits, Arc::new(WordDoor)).await;
+        let server = server.expect("bind");
+        let address = server.address();
+        let ask = move |path: &'static str, shown: &'static str| {
+            tokio::task::spawn_blocking(move || {
+                let mut stream = TcpStream::connect(address).expect("connect");
+                let line = if shown.is_empty() { String::new() } else { format!("Authorization: {shown}\r\n") };
+                write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{line}Connection: close\r\n\r\n").expect("send");
+                let mut text = String::new();
+                stream.read_to_string(&mut text).expect("receive");
+                text
+            })
+        };
+        for shown in ["", "Bearer other", "word", "Basic word"] {
+            let metrics = ask("/metrics", shown).await.expect("join");
+            assert!(metrics.starts_with("HTTP/1.1 401") && metrics.ends_with("\r\n\r\nshow the word\n"), "{metrics}");
+            assert!(metrics.to_lowercase().contains("www-authenticate: bearer"), "{metrics}");
+            let health = ask("/healthz", shown).await.expect("join");
+            assert!(health.starts_with("HTTP/1.1 503") && health.ends_with("\r\n\r\nnot ok\n"), "{health}");
+        }
+        let health = ask("/healthz", "Bearer word").await.expect("join");
+        assert!(health.contains("the secret disk is full"), "{health}");
+        assert!(ask("/metrics", "Bearer word").await.expect("join").contains("cairn_process_resident_bytes"));
+        server.set_checks(vec![Arc::new(|| ("data".into(), Ok(())))]);
+        let health = ask("/healthz", "").await.expect("join");
+        assert!(health.starts_with("HTTP/1.1 200") && health.ends_with("\r\n\r\nok\n"), "{health}");
     }
 
     /// What the peer of a cut connection reads: nothing more, or that it was reset.
@@ -153,7 +232,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn requests_that_are_not_completed_end() {
         let limits = HttpLimits { head_timeout: Duration::from_millis(200), ..HttpLimits::default() };
-        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits).await.expect("bind");
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits, Arc::new(OpenDoor))
+            .await
+            .expect("bind");
         let address = server.address();
         let cut = tokio::task::spawn_blocking(move || {
             let parts = ["", "GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n", "\x16\x03\x01"];
@@ -172,7 +253,9 @@ mod tests {
     async fn answers_that_are_not_read_end() {
         let limits = HttpLimits { whole_timeout: Duration::from_millis(300), ..HttpLimits::default() };
         let large: HealthCheck = Arc::new(|| ("x".repeat(64 << 20), Ok(())));
-        let server = HttpServer::start("127.0.0.1:0", Registry::new(), vec![large], limits).await.expect("bind");
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), vec![large], limits, Arc::new(OpenDoor))
+            .await
+            .expect("bind");
         let address = server.address();
         let received = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).expect("connect");
@@ -191,7 +274,9 @@ mod tests {
     async fn the_oldest_of_too_many_connections_goes() {
         let hour = Duration::from_secs(3600);
         let limits = HttpLimits { connections_max: 8, head_timeout: hour, whole_timeout: hour };
-        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits).await.expect("bind");
+        let server = HttpServer::start("127.0.0.1:0", Registry::new(), Vec::new(), limits, Arc::new(OpenDoor))
+            .await
+            .expect("bind");
         let address = server.address();
         let (metrics, cut) = tokio::task::spawn_blocking(move || {
             let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).expect("connect")).collect();

@@ -2,12 +2,15 @@
 //! connection answers one request and has a limit of time for each part of it, and when there are too many, the oldest
 //! goes. Whoever means it has its answer in milliseconds.
 //!
-//! Not here: what is answered (`http.rs`).
+//! Not here: what is answered (`http.rs`), who may see what (`http_door.rs`).
 use crate::Samples;
+use crate::http_door::Door;
 use axum::Router;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -62,15 +65,24 @@ impl Drop for Open {
     }
 }
 
+/// What is served, and to whom.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) app: Router,
+    pub(crate) door: Arc<dyn Door>,
+    pub(crate) limits: HttpLimits,
+}
+
 /// Serves for ever.
-pub(crate) async fn serve(listener: TcpListener, app: Router, limits: HttpLimits, stats: Arc<HttpStats>) {
+pub(crate) async fn serve(listener: TcpListener, served: Served, stats: Arc<HttpStats>) {
+    let limits = served.limits;
     let mut running = JoinSet::new();
     // Oldest first; those that ended are taken out when there are too many.
     let mut ages: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let stream = tokio::select! {
+        let accepted = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!(%error, "a connection of the HTTP port could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -91,27 +103,46 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, limits: HttpLimits
             oldest.abort();
             stats.made_room.fetch_add(1, Relaxed);
         }
-        ages.push_back(running.spawn(connection(stream, app.clone(), limits, open)));
+        ages.push_back(running.spawn(connection(accepted, served.clone(), open)));
     }
 }
 
-async fn connection(stream: TcpStream, app: Router, limits: HttpLimits, open: Open) {
-    let answered = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
-        .max_buf_size(HEAD_BYTES_MAX)
-        // One request each: there is no connection that waits for the next one.
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-    match tokio::time::timeout(limits.whole_timeout, answered).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) if error.is_timeout() => {
-            open.0.timed_out.fetch_add(1, Relaxed);
+async fn connection((stream, from): (TcpStream, SocketAddr), served: Served, open: Open) {
+    let Served { app, door, limits } = served;
+    let answered = async {
+        let entered = match tokio::time::timeout(limits.head_timeout, door.enter(stream, from)).await {
+            Ok(entered) => entered,
+            Err(_) => {
+                open.0.timed_out.fetch_add(1, Relaxed);
+                return;
+            }
+        };
+        let (wire, visitor) = match entered {
+            Ok(entered) => entered,
+            Err(error) => return tracing::debug!(%error, "a connection was not let in at the HTTP port"),
+        };
+        let app = TowerToHyperService::new(app);
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(visitor.clone());
+            app.call(request)
+        });
+        let answered = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_timeout)
+            .max_buf_size(HEAD_BYTES_MAX)
+            // One request each: there is no connection that waits for the next one.
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(wire), service);
+        match answered.await {
+            Ok(()) => {}
+            Err(error) if error.is_timeout() => {
+                open.0.timed_out.fetch_add(1, Relaxed);
+            }
+            Err(error) => tracing::debug!(%error, "a connection of the HTTP port ended"),
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a connection of the HTTP port ended"),
-        Err(_) => {
-            open.0.timed_out.fetch_add(1, Relaxed);
-        }
+    };
+    if tokio::time::timeout(limits.whole_timeout, answered).await.is_err() {
+        open.0.timed_out.fetch_add(1, Relaxed);
     }
 }
 

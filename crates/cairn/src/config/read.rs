@@ -1,5 +1,6 @@
 //! Reads `cairn.toml` key by key, collecting mistakes instead of stopping at the first.
 use super::{CHECKPOINT_GENERATIONS, Config, ConfigErrors, DataSection, ManagerSection, NodeConfig, REQUEST_LOG_MIB};
+use crate::node::http_door::{HttpSpec, Strangers};
 use crate::security::SecuritySpec;
 use cairn_security::Mode;
 use cairn_telemetry::LogConfig;
@@ -37,6 +38,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("manager", &["members", "member", "join", "cluster_name"]),
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
+    ("http", &["token", "strangers"]),
     ("security", &["mode", "key", "revoked", "audit", "data"]),
     ("log", &["format", "filter"]),
 ];
@@ -94,19 +96,21 @@ impl<'a> Reader<'a> {
         let meta = self.section(root, "meta");
         let data = self.section(root, "data");
         let log = self.section(root, "log");
+        let http = self.section(root, "http");
         let security = self.section(root, "security");
         let node = self.node(&node);
         let manager = self.manager(&manager);
         let meta_on = meta.table.is_some() && self.flag(&meta, "enabled").unwrap_or(true);
         let data = self.data(&data);
         let log = self.log(&log);
+        let http = self.http(&http);
         let security = self.security(&security);
         let (node, manager) = (node?, manager?);
         if manager.member.is_none() && !meta_on && data.is_none() {
             let why = "this process has no role: give [manager] a member, or add a [meta] or a [data] section";
             self.mistake(0, why.into());
         }
-        Some(Config { node, manager, meta: meta_on, data, log, security })
+        Some(Config { node, manager, meta: meta_on, data, log, http, security })
     }
 
     fn check_keys(&mut self, root: &'a DeTable<'a>) {
@@ -302,6 +306,20 @@ impl<'a> Reader<'a> {
         let replaced_disks = self.uuids(section, "replaced_disks");
         let disks = disks.into_iter().map(|(_, d)| PathBuf::from(d)).collect();
         Some(DataSection { disks, replaced_disks, direct_reads })
+    }
+
+    fn http(&mut self, section: &Section<'a>) -> HttpSpec {
+        let token = self.text(section, "token").map(PathBuf::from);
+        let strangers = self.text(section, "strangers").and_then(|text| match text.as_str() {
+            "all" => Some(Strangers::All),
+            "health" => Some(Strangers::Health),
+            other => {
+                let at = section.get("strangers").map_or(section.at, |value| value.span().start);
+                self.mistake(at, format!("http.strangers is \"health\" or \"all\", not {other:?}"));
+                None
+            }
+        });
+        HttpSpec { token, strangers }
     }
 
     /// A section that says nothing of a mode means security, not its absence.

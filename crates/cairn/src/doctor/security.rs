@@ -2,7 +2,7 @@
 use super::Finding;
 use crate::config::Config;
 use crate::security::{SecuritySpec, roles_of};
-use cairn_security::{KeyFile, Revoked, WARN_DAYS, date, moment};
+use cairn_security::{KeyFile, Revoked, TokenFile, WARN_DAYS, date, moment};
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::MANAGER_ID_MAX;
 use std::fs;
@@ -15,13 +15,21 @@ const NO_START: &str = "the server does not start like this";
 
 /// Looks at the key that a configuration names, and at what stands beside it.
 pub fn look(config: &Config) -> Vec<Finding> {
-    let Some(security) = &config.security else { return Vec::new() };
+    let token = config.http.token.as_deref().and_then(token);
+    let Some(security) = &config.security else { return token.into_iter().collect() };
     let beside = [
+        token,
         security.revoked.as_deref().and_then(|path| list(path, &security.key)),
         clock(&security.key),
         security.audit.as_deref().and_then(audit),
     ];
     key(config, security).into_iter().chain(beside.into_iter().flatten()).collect()
+}
+
+fn token(path: &Path) -> Option<Finding> {
+    let error = TokenFile::open(path).err()?;
+    let what = format!("the tokens of http.token: {error}");
+    Some(Finding::bad("key", what, NO_START, "what the line above says"))
 }
 
 /// Whoever can write the list takes himself off it.

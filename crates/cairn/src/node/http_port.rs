@@ -4,7 +4,8 @@
 //! wish: where it is taken, any other will do, for data matters more than metrics; the log and `cairn admin node ls`
 //! say which.
 use anyhow::Context;
-use cairn_telemetry::{HealthCheck, HttpLimits, HttpServer, Registry};
+use cairn_telemetry::{Door, HealthCheck, HttpLimits, HttpServer, Registry};
+use std::sync::Arc;
 
 /// The usual HTTP port is so far above the RPC port: 7480 beside 7400.
 pub const ABOVE_RPC: u16 = 80;
@@ -38,11 +39,11 @@ pub async fn open(
     listen: &str,
     registry: &Registry,
     check: HealthCheck,
-    limits: HttpLimits,
+    (limits, door): (HttpLimits, Arc<dyn Door>),
 ) -> anyhow::Result<HttpServer> {
     let start = |address: String| {
-        let (registry, check) = (registry.clone(), check.clone());
-        async move { HttpServer::start(&address, registry, vec![check], limits).await }
+        let (registry, check, door) = (registry.clone(), check.clone(), door.clone());
+        async move { HttpServer::start(&address, registry, vec![check], limits, door).await }
     };
     let address = match port {
         HttpPort::Named(address) => address.clone(),
@@ -65,7 +66,7 @@ pub async fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use cairn_telemetry::OpenDoor;
 
     /// A scrape configuration would ask other ports than the guides say.
     #[test]
@@ -87,7 +88,8 @@ mod tests {
         let open = |port: &HttpPort| {
             let check: HealthCheck = Arc::new(|| ("test".to_owned(), Ok(())));
             let listen = format!("127.0.0.1:{rpc}");
-            runtime.block_on(open(port, &listen, &Registry::new(), check, HttpLimits::default()))
+            let how = (HttpLimits::default(), Arc::new(OpenDoor) as Arc<dyn Door>);
+            runtime.block_on(open(port, &listen, &Registry::new(), check, how))
         };
         let other = open(&HttpPort::Usual).expect("another port");
         assert_ne!(other.address(), address);

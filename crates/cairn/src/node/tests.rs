@@ -1,4 +1,5 @@
 //! A node that does not serve yet.
+use super::http_door::HttpSpec;
 use super::{NodeProcess, NodeSpec};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,6 +45,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         rpc_threads: Some(1),
         bootstrap: None,
         admin_over_tcp: false,
+        http_access: HttpSpec::default(),
         security: None,
     };
     let runtime = crate::server::http_runtime().expect("a runtime");

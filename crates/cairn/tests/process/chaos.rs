@@ -11,7 +11,7 @@
 mod appends;
 mod blocks;
 mod faults;
-mod hosts;
+pub mod hosts;
 mod logs;
 mod names;
 mod records;

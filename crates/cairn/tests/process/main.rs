@@ -76,3 +76,4 @@ mod trees;
 mod upgrade;
 mod volume_trash;
 mod wait;
+mod web;

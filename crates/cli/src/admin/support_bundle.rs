@@ -109,8 +109,9 @@ impl SupportBundleArgs {
         for words in COMMANDS {
             bundle.part(&format!("cairn {}", words.join(" ")), command(context, words).await)?;
         }
-        for (node, address, content) in web::of_nodes(command(context, &["admin", "node", "ls", "--json"]).await).await
-        {
+        let nodes = command(context, &["admin", "node", "ls", "--json"]).await;
+        let key = context.key().map_err(|error| error.to_string());
+        for (node, address, content) in web::of_nodes(nodes, key).await {
             bundle.part(&format!("{node}: {address}"), content)?;
         }
         for path in self.configs() {
@@ -164,6 +165,9 @@ async fn command(context: &Context, words: &[&str]) -> std::result::Result<Vec<u
     let mut command = std::process::Command::new(program);
     if let Some(cluster) = &context.args.cluster {
         command.args(["--cluster", cluster]);
+    }
+    if let Some(key) = &context.args.key {
+        command.arg("--key").arg(key);
     }
     if let Some(id) = &context.args.cluster_id {
         command.args(["--cluster-id", id]);

@@ -22,6 +22,7 @@ const HARMLESS: &[&str] = &[
     "direct_reads",
     "format",
     "filter",
+    "strangers",
 ];
 
 /// What may be shown of a configuration. Lines that belong to no known key are left out, also if the text is no TOML.

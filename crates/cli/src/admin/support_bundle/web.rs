@@ -1,10 +1,14 @@
 //! Metrics and health of the nodes that can be reached from here.
 //!
 //! A port on the loopback address is asked only for nodes of this machine: on another one it would be somebody else's.
+//! Others are asked through TLS by whoever has a key, for without it they tell strangers little.
+use cairn_security::Tls;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
 
 /// Of one question, from the connection to the end of the answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -15,8 +19,8 @@ const NODES_MAX: usize = 32;
 /// Node, address, what it answered.
 type Answer = (String, String, Result<Vec<u8>, String>);
 
-/// Asks the nodes of `admin node ls --json`.
-pub async fn of_nodes(list: Result<Vec<u8>, String>) -> Vec<Answer> {
+/// Asks the nodes of `admin node ls --json`, with the key of whoever asks.
+pub async fn of_nodes(list: Result<Vec<u8>, String>, key: Result<Option<Arc<Tls>>, String>) -> Vec<Answer> {
     let mut answers = Vec::new();
     let text = String::from_utf8(list.unwrap_or_default()).unwrap_or_default();
     let nodes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -33,9 +37,10 @@ pub async fn of_nodes(list: Result<Vec<u8>, String>) -> Vec<Answer> {
         let (address, rpc) =
             (node["http_address"].as_str().unwrap_or_default(), node["address"].as_str().unwrap_or_default());
         for path in ["/healthz", "/metrics"] {
-            let content = match reachable(address, rpc) {
-                Ok(at) => get(at, path).await,
-                Err(why) => Err(why),
+            let content = match (reachable(address, rpc), &key) {
+                (Ok(at), Ok(key)) => get(at, path, key.as_deref().filter(|_| !at.ip().is_loopback())).await,
+                (Err(why), _) => Err(why),
+                (Ok(_), Err(why)) => Err(why.clone()),
             };
             answers.push((name.clone(), format!("http://{address}{path}"), content));
         }
@@ -54,17 +59,28 @@ fn reachable(http: &str, rpc: &str) -> Result<SocketAddr, String> {
     }
 }
 
-async fn get(at: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
+/// Asks one port, through TLS where there is a key for it.
+async fn get(at: SocketAddr, path: &str, key: Option<&Tls>) -> Result<Vec<u8>, String> {
     let ask = async {
-        let mut stream = tokio::net::TcpStream::connect(at).await?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(answer)
+        let stream = tokio::net::TcpStream::connect(at).await?;
+        match key {
+            None => talk(stream, at, path).await,
+            Some(key) => {
+                let connector = TlsConnector::from(key.web_client());
+                talk(connector.connect(Tls::server_name(), stream).await?, at, path).await
+            }
+        }
     };
     let answer = tokio::time::timeout(DEADLINE, ask).await;
     let answer = answer.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
-    answer.map_err(|error| error.to_string())
+    answer.map_err(|error| cairn_security::explain(&error).unwrap_or_else(|| error.to_string()))
+}
+
+async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, at: SocketAddr, path: &str) -> std::io::Result<Vec<u8>> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+    Ok(answer)
 }
 
 #[cfg(test)]
