@@ -28,7 +28,7 @@ trap cleanup EXIT
 dir=${MOUNT:-$work/mnt}
 if [ -z "${MOUNT:-}" ]; then
     mkdir -p "$work/mnt" "$work/cluster"
-    "$cairn" dev --nodes 3 --racks 3 --listen 127.0.0.1:0 --data-dir "$work/cluster" >"$work/out" 2>"$work/log" &
+    "$cairn" dev --insecure --nodes 3 --racks 3 --listen 127.0.0.1:0 --data-dir "$work/cluster" >"$work/out" 2>"$work/log" &
     cluster_pid=$!
     for _ in $(seq 300); do grep -q '^ready ' "$work/out" && break; sleep 0.1; done
     address=$(sed -n 's/^ready cluster=\([^ ]*\).*/\1/p' "$work/out")

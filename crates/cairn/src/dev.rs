@@ -1,6 +1,10 @@
 //! `cairn dev`: a whole cluster in one process without root, kept in one directory: real TCP, real files.
 //!
-//! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack.
+//! Node 1 is manager and meta; every other node is a data node with its own directory, port and rack. A new cluster has
+//! keys without anybody asking: only whoever started it is served, and his commands find the key.
+mod keys;
+mod user_key;
+
 use crate::config::CHECKPOINT_GENERATIONS;
 use crate::descriptors;
 use crate::node::http_door::HttpSpec;
@@ -9,13 +13,15 @@ use crate::node::{NodeProcess, NodeSpec};
 use crate::private;
 use crate::server::{ServeError, Signals, announce, http_runtime};
 use anyhow::Context;
-use cairn_client::key::Key;
+use cairn_client::key::{KEY_VARIABLE, Key};
 use cairn_client::{Client, ConnectOptions};
 use cairn_manager::Bootstrap;
 use cairn_telemetry::{LogConfig, init_logging};
 use clap::Args;
+use keys::{DevKeys, HEAD, data_name};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use user_key::UserKey;
 
 /// Of the request log of each node.
 const REQUEST_LOG_BYTES: u64 = 16 << 20;
@@ -40,6 +46,12 @@ pub struct DevArgs {
     /// Address of metrics and health; port 0 picks one. Without it 127.0.0.1, on a port 80 above that of --listen
     #[arg(long)]
     http: Option<String>,
+    /// Serve everybody who reaches the ports, also if the cluster has keys
+    #[arg(long, conflicts_with = "secure")]
+    insecure: bool,
+    /// Give a cluster keys that was begun without; a new one has them anyway
+    #[arg(long)]
+    secure: bool,
     /// Log filter, as in RUST_LOG
     #[arg(long, default_value = "warn")]
     log: String,
@@ -56,12 +68,15 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
     refuse_foreign(&args.data_dir)?;
+    let keys = keys_of(&args)?;
     descriptors::raise_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
-    let nodes = start_nodes(&args, &runtime)?;
+    let nodes = start_nodes(&args, keys.as_ref(), &runtime)?;
     let (address, http) = (nodes[0].address(), nodes[0].http_address());
-    runtime.block_on(wait_usable(&address))?;
+    runtime.block_on(wait_usable(&address, keys.as_ref()))?;
+    // Taken away when the cluster ends.
+    let _placed = let_commands_in(&args, keys.as_ref(), &address)?;
     announce(&address, &http)?;
     signals.wait(&runtime);
     std::thread::scope(|scope| {
@@ -72,16 +87,63 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// Keys that the cluster has, or gets now; `None`: it goes on without.
+fn keys_of(args: &DevArgs) -> anyhow::Result<Option<DevKeys>> {
+    let is_begun = args.data_dir.join(HEAD).is_dir();
+    if args.insecure {
+        return Ok(None);
+    }
+    match DevKeys::find(&args.data_dir)? {
+        Some(keys) => {
+            keys.complete(args.nodes)?;
+            Ok(Some(keys))
+        }
+        None if is_begun && !args.secure => Ok(None),
+        None => DevKeys::make(&args.data_dir, args.nodes).map(Some),
+    }
+}
+
+/// Puts the key where commands of this user find it, or says what to do instead.
+fn let_commands_in(args: &DevArgs, keys: Option<&DevKeys>, address: &str) -> anyhow::Result<Option<UserKey>> {
+    let Some(keys) = keys else {
+        for path in user_key::clear(address) {
+            let path = path.display();
+            eprintln!("cairn: warning: commands show the key {path} to this cluster, which takes none: move it away");
+        }
+        if !args.insecure {
+            eprintln!(
+                "cairn: note: this cluster was begun without keys and goes on so: everybody who reaches {address} is served; \
+                 start it once with --secure to change that"
+            );
+        }
+        return Ok(None);
+    };
+    let dir = std::path::absolute(&args.data_dir)?;
+    let (placed, wrong) = UserKey::place(address, &keys.client_text()?, &dir);
+    let key = std::path::absolute(keys.client())?;
+    let key = key.display();
+    for why in wrong {
+        eprintln!(
+            "cairn: warning: commands do not find the key of this cluster by themselves: {why}. Name it: cairn --key {key} …, \
+             or export CAIRN_KEY={key}"
+        );
+    }
+    if std::env::var_os(KEY_VARIABLE).is_some_and(|file| !file.is_empty() && Path::new(&file) != keys.client()) {
+        eprintln!("cairn: note: $CAIRN_KEY is set, so commands show that key; for this cluster it is {key}");
+    }
+    Ok(placed)
+}
+
 /// A directory with somebody's files and no cluster is not ours.
 fn refuse_foreign(dir: &Path) -> anyhow::Result<()> {
     let read = || std::fs::read_dir(dir).with_context(|| format!("{} cannot be read", dir.display()));
-    if dir.join("node1").is_dir() {
+    if dir.join(HEAD).is_dir() {
         return Ok(());
     }
     for entry in read()? {
         let name = entry?.file_name();
         anyhow::ensure!(
-            name == "lost+found",
+            name == "lost+found" || keys::is_of_keys(dir, &name),
             "{} holds {name:?} and no cluster; give an empty directory, or a new name, as --data-dir",
             dir.display()
         );
@@ -89,10 +151,16 @@ fn refuse_foreign(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_nodes(args: &DevArgs, runtime: &tokio::runtime::Runtime) -> anyhow::Result<Vec<NodeProcess>> {
-    let head = NodeProcess::start(head_spec(args), runtime.handle())?;
+fn start_nodes(
+    args: &DevArgs,
+    keys: Option<&DevKeys>,
+    runtime: &tokio::runtime::Runtime,
+) -> anyhow::Result<Vec<NodeProcess>> {
+    let of_node = |name: &str| keys.map(|keys| keys.of_node(name));
+    let head = NodeProcess::start(NodeSpec { security: of_node(HEAD), ..head_spec(args) }, runtime.handle())?;
     let managers = vec![(1, head.address())];
-    let specs: Vec<NodeSpec> = (1..=args.nodes).map(|i| data_spec(args, i, &managers)).collect();
+    let spec = |i| NodeSpec { security: of_node(&data_name(i)), ..data_spec(args, i, &managers) };
+    let specs: Vec<NodeSpec> = (1..=args.nodes).map(spec).collect();
     // Nodes make no directory above that of a disk.
     for above in specs.iter().flat_map(|spec| &spec.disks).filter_map(|disk| disk.parent()) {
         std::fs::create_dir_all(above).with_context(|| format!("{} cannot be made", above.display()))?;
@@ -114,7 +182,7 @@ fn start_nodes(args: &DevArgs, runtime: &tokio::runtime::Runtime) -> anyhow::Res
 
 fn head_spec(args: &DevArgs) -> NodeSpec {
     NodeSpec {
-        dir: args.data_dir.join("node1"),
+        dir: args.data_dir.join(HEAD),
         listen: args.listen.clone(),
         advertise: None,
         http: Some(HttpPort::of(args.http.as_deref())),
@@ -149,7 +217,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
 fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeSpec {
     let dir: &Path = &args.data_dir;
     NodeSpec {
-        dir: dir.join(format!("data{number}")).join("node"),
+        dir: dir.join(data_name(number)).join("node"),
         listen: "127.0.0.1:0".into(),
         advertise: None,
         http: None,
@@ -164,7 +232,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         manager_joins: false,
         cluster_name: "dev".into(),
         meta: false,
-        disks: vec![dir.join(format!("data{number}")).join("disk")],
+        disks: vec![dir.join(data_name(number)).join("disk")],
         replaced_disks: Vec::new(),
         direct_reads: false,
         compact: true,
@@ -186,9 +254,10 @@ fn rack(args: &DevArgs, index: usize) -> String {
 }
 
 /// Waits until the default volume answers.
-async fn wait_usable(address: &str) -> anyhow::Result<()> {
+async fn wait_usable(address: &str, keys: Option<&DevKeys>) -> anyhow::Result<()> {
     let patience = Duration::from_secs(60);
-    let options = ConnectOptions { patience, key: Key::None, ..ConnectOptions::new(vec![address.to_owned()]) };
+    let key = keys.map_or(Key::None, |keys| Key::File(keys.client()));
+    let options = ConnectOptions { patience, key, ..ConnectOptions::new(vec![address.to_owned()]) };
     let client = Client::connect(options).await?;
     for _ in 0..600 {
         if let Ok(volume) = client.volume("default").await {

@@ -1,4 +1,5 @@
 //! Files that hold a private key: 0600, of the user who reads them or of root, in directories that others cannot write.
+//! Root takes those of the user who called it with `sudo`, too: what he may have done as root, he says himself.
 use crate::error::SecurityError;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -25,7 +26,7 @@ fn check(path: &Path, file: &File) -> Result<(), SecurityError> {
         return Err(exposed(format!("other users can reach this private key (mode {mode:04o}): chmod 600 it")));
     }
     let user = rustix::process::geteuid().as_raw();
-    if meta.uid() != user && meta.uid() != 0 {
+    if meta.uid() != user && meta.uid() != 0 && !(user == 0 && caller_of_sudo() == Some(meta.uid())) {
         return Err(exposed(format!("it belongs to uid {}, who could change it: chown it to uid {user}", meta.uid())));
     }
     let real = fs::canonicalize(path).map_err(|error| SecurityError::io(path, error))?;
@@ -39,6 +40,11 @@ fn check(path: &Path, file: &File) -> Result<(), SecurityError> {
         )));
     }
     Ok(())
+}
+
+/// The user who called root with `sudo`, which says so.
+fn caller_of_sudo() -> Option<u32> {
+    std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
 /// Reads a key, if it is nobody's but its owner's.

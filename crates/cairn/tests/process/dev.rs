@@ -3,33 +3,45 @@ use crate::private::{OTHER_USER, is_root};
 use crate::support::{binary, text};
 use crate::trees::{assert_same_tree, make_tree};
 use crate::wait::{LIMIT, PATIENT, until_told};
+use cairn_client::key::KEY_VARIABLE;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running `cairn dev`; killed when dropped.
+/// A running `cairn dev`; killed when dropped. Its user has a home of his own: where keys are put and looked for.
 pub struct Dev {
     child: Child,
     cluster: String,
     http: String,
+    config_home: PathBuf,
+    log: PathBuf,
 }
 
 impl Dev {
     pub fn start(dir: &Path) -> Dev {
-        let (out, log) = (dir.join("out"), dir.join("log"));
+        Dev::start_with(dir, "cluster", &["--listen", "127.0.0.1:0"])
+    }
+
+    /// In `dir/name`, with more options than all have.
+    pub fn start_with(dir: &Path, name: &str, more: &[&str]) -> Dev {
+        let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
+        let config_home = dir.join("config");
         let child = Command::new(binary())
-            .args(["dev", "--nodes", "4", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(dir.join("cluster"))
+            .args(["dev", "--nodes", "4", "--data-dir"])
+            .arg(dir.join(name))
+            .args(more)
+            .env("XDG_CONFIG_HOME", &config_home)
+            .env_remove(KEY_VARIABLE)
             .stdin(Stdio::null())
             .stdout(File::create(&out).expect("out"))
             .stderr(File::options().create(true).append(true).open(&log).expect("log"))
             .spawn()
             .expect("the binary starts");
-        let mut dev = Dev { child, cluster: String::new(), http: String::new() };
+        let mut dev = Dev { child, cluster: String::new(), http: String::new(), config_home, log };
         let started = Instant::now();
         loop {
             let said = fs::read_to_string(&out).expect("out");
@@ -40,21 +52,26 @@ impl Dev {
                 return dev;
             }
             let ended = dev.child.try_wait().expect("wait");
-            let log = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(ended.is_none() && started.elapsed() < LIMIT, "not ready (ended: {ended:?}):\n{}", log());
+            assert!(ended.is_none() && started.elapsed() < LIMIT, "not ready (ended: {ended:?}):\n{}", dev.said());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Where its manager is.
-    pub fn cluster(&self) -> &str {
-        &self.cluster
+    /// All that it said on standard error, also in earlier runs.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// A command of the user who started it.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(["--timeout", PATIENT]).args(args).stdin(Stdio::null()).env("CAIRN_CLUSTER", &self.cluster);
+        command.env("XDG_CONFIG_HOME", &self.config_home).env_remove(KEY_VARIABLE);
+        command
     }
 
     pub fn cairn(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(binary());
-        command.args(["--timeout", PATIENT]).args(args).env("CAIRN_CLUSTER", &self.cluster);
-        command.output().expect("the binary starts")
+        self.command(args).output().expect("the binary starts")
     }
 
     pub fn ok(&self, args: &[&str]) -> String {
@@ -78,13 +95,13 @@ impl Dev {
         answer
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
     /// SIGTERM; the exit code.
-    fn terminate(mut self) -> Option<i32> {
+    pub fn terminate(mut self) -> Option<i32> {
         let signal = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         assert!(signal.expect("kill runs").success());
         let started = Instant::now();
@@ -130,8 +147,7 @@ fn a_cluster_in_one_process_keeps_everything_across_a_kill() {
     // Whoever started it may change it, and nobody else.
     dev.ok(&["admin", "volume", "create", "mine"]);
     if is_root() {
-        let mut other = Command::new(binary());
-        other.args(["admin", "volume", "create", "theirs"]).env("CAIRN_CLUSTER", &dev.cluster);
+        let mut other = dev.command(&["admin", "volume", "create", "theirs"]);
         let output = other.uid(OTHER_USER).gid(OTHER_USER).output().expect("the binary starts");
         assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     }

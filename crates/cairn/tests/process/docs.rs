@@ -153,6 +153,10 @@ fn commands_of_readme_and_guides_work_as_they_are_written() {
         .arg("guide.sh")
         .current_dir(dir.path())
         .env("PATH", path_with_binary(dir.path()))
+        // Where its key goes.
+        .env("HOME", dir.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("CAIRN_KEY")
         .env("CAIRN_CLUSTER", &address)
         .stdin(Stdio::null())
         .output()

@@ -30,13 +30,7 @@ fn a_support_bundle_has_the_state_and_no_secrets() {
     fs::write(&config, text_of_config).expect("configuration");
     let args = ["admin", "support-bundle", path(&bundle), "--config", path(&config)];
     // What a process is started with is nobody's business either.
-    let said = Command::new(binary())
-        .args(["--timeout", crate::wait::PATIENT])
-        .args(args)
-        .env("CAIRN_CLUSTER", dev.cluster())
-        .env("SOME_TOKEN", "hunter2")
-        .output()
-        .expect("the binary starts");
+    let said = dev.command(&args).env("SOME_TOKEN", "hunter2").output().expect("the binary starts");
     assert!(said.status.success(), "{}", text(&said.stderr));
     assert!(text(&said.stdout).contains("Read the file before you send it"), "{}", text(&said.stdout));
     let found = fs::read_to_string(&bundle).expect("the bundle is text");

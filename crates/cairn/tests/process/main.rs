@@ -14,6 +14,7 @@ mod compaction;
 mod convert;
 mod defragment;
 mod dev;
+mod dev_keys;
 mod disks;
 mod disturb;
 mod docs;

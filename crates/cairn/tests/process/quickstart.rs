@@ -28,6 +28,8 @@ fn run(dir: &Path, script: &str, cluster: Option<&str>) -> String {
     std::fs::write(dir.join("guide.sh"), script).expect("script");
     let mut bash = Command::new("bash");
     bash.arg("guide.sh").current_dir(dir).env("PATH", path_with_binary(dir)).stdin(Stdio::null());
+    // Where the key of a cluster goes.
+    bash.env("HOME", dir).env_remove("XDG_CONFIG_HOME").env_remove("CAIRN_KEY");
     if let Some(cluster) = cluster {
         bash.env("CAIRN_CLUSTER", cluster);
     }

@@ -30,7 +30,8 @@ pub(crate) fn holder(stream: &Stream, hello: &Hello, tls: Option<&Arc<Tls>>) -> 
             false => Ok(None),
             true => Err(refused(
                 "this cluster serves only holders of a key (its security is required): name the file of yours with --key FILE or \
-                 $CAIRN_KEY; who runs the cluster makes one with cairn key client"
+                 $CAIRN_KEY; who runs the cluster makes one with cairn key client, and that of a cairn dev is keys/client.key in its \
+                 directory"
                     .to_owned(),
             )),
         };
