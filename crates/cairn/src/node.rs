@@ -127,7 +127,7 @@ pub struct NodeProcess {
     /// Operations that wait for descriptors end.
     ending: Arc<AtomicBool>,
     admin: Option<AdminSocket>,
-    /// Looks at the list of revoked keys.
+    /// Looks at the list of revoked keys and at the node's own.
     revoking: Option<tokio::task::AbortHandle>,
     /// Its audit log is written as long as the node runs.
     _security: Option<Security>,
@@ -140,7 +140,7 @@ impl NodeProcess {
     pub fn start(spec: NodeSpec, http: &tokio::runtime::Handle) -> anyhow::Result<NodeProcess> {
         let ground = Ground::lay(&spec)?;
         let admin_over_tcp = spec.admin_over_tcp;
-        let revoking = ground.security.as_ref().and_then(|security| security.watch(http));
+        let revoking = ground.security.as_ref().map(|security| security.watch(http));
         let router = Arc::new(Router { roles: spec.roles(), admin_over_tcp, ..Router::default() });
         let requests = request_log::start(&spec)?;
         let server = bind(&spec, &ground, router.clone(), requests.clone())?;

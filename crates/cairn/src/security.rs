@@ -1,7 +1,10 @@
-//! The security of a server process: its key, how strict it is, and the list of revoked keys that it keeps looking at.
+//! The security of a server process: its key, how strict it is, and the list of revoked keys; it keeps looking at both
+//! files.
 //!
 //! Invariant: a process whose configuration asks for security does not start without it.
 //! Not here: what a key lets its holder do (`security`, `rpc`), making keys (`keys.rs`).
+mod key_watch;
+
 use crate::audit::AuditLog;
 use crate::node::NodeSpec;
 use anyhow::Context;
@@ -10,6 +13,7 @@ use cairn_security::{Change, KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::holder::MANAGER_ID_MAX;
 use cairn_wire::protection::Protection;
+use key_watch::KeyWatch;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +44,7 @@ pub struct NotItsKey(String);
 pub struct Security {
     pub tls: Arc<Tls>,
     revoked: Option<Arc<Revoked>>,
+    key: PathBuf,
     audit: Option<AuditLog>,
 }
 
@@ -62,7 +67,7 @@ impl Security {
             tracing::warn!("{ending}");
         }
         let audit = audit.as_deref().map(AuditLog::start).transpose()?;
-        Ok(Some(Security { tls, revoked, audit }))
+        Ok(Some(Security { tls, revoked, key: key.clone(), audit }))
     }
 
     /// Where servers of this process tell who came in.
@@ -70,36 +75,49 @@ impl Security {
         Audit::to(self.audit.as_ref().and_then(AuditLog::sink))
     }
 
-    /// Keeps looking at the list of revoked keys, if there is one, until the handle is aborted.
-    pub fn watch(&self, runtime: &tokio::runtime::Handle) -> Option<tokio::task::AbortHandle> {
-        let list = self.revoked.clone()?;
+    /// Keeps looking at the list of revoked keys and at the file of the key, until the handle is aborted.
+    pub fn watch(&self, runtime: &tokio::runtime::Handle) -> tokio::task::AbortHandle {
+        let list = self.revoked.clone();
+        let mut key = KeyWatch::new(self.tls.clone(), self.key.clone());
         let looking = async move {
             let mut failed = false;
             loop {
                 tokio::time::sleep(LOOK_PAUSE).await;
-                match list.look() {
-                    Ok(Some(Change { came, went })) => {
-                        let (revoked, again) = (came.join(", "), went.join(", "));
-                        tracing::warn!(
-                            revoked,
-                            again,
-                            "the list of revoked keys changed; keys named under `again` count again"
-                        );
-                    }
-                    Ok(None) => {}
-                    // Said once, not each second.
-                    Err(error) if !failed => {
-                        tracing::error!(%error, "the list of revoked keys cannot be read; the last one goes on to count")
-                    }
-                    Err(_) => {
-                        failed = true;
-                        continue;
-                    }
+                if let Some(list) = &list {
+                    failed = look_at_list(list, failed);
                 }
-                failed = false;
+                look_at_key(&mut key);
             }
         };
-        Some(runtime.spawn(looking).abort_handle())
+        runtime.spawn(looking).abort_handle()
+    }
+}
+
+/// Whether the list cannot be read, which is said once, not each second.
+fn look_at_list(list: &Revoked, failed: bool) -> bool {
+    match list.look() {
+        Ok(Some(Change { came, went })) => {
+            let (revoked, again) = (came.join(", "), went.join(", "));
+            tracing::warn!(revoked, again, "the list of revoked keys changed; keys named under `again` count again");
+        }
+        Ok(None) => {}
+        Err(error) => {
+            if !failed {
+                tracing::error!(%error, "the list of revoked keys cannot be read; the last one goes on to count");
+            }
+            return true;
+        }
+    }
+    false
+}
+
+fn look_at_key(key: &mut KeyWatch) {
+    match key.look() {
+        Ok(true) => tracing::info!(until = date(key.until()), "a new key of this server was put in place, and counts"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%error, "what was put in the place of this server's key is not taken; the one of before goes on")
+        }
     }
 }
 
@@ -132,12 +150,12 @@ pub fn roles_of(manager: bool, meta: bool, data: bool) -> Roles {
 
 /// What to say of a key whose end is near.
 pub fn ending(tls: &Tls) -> Option<String> {
-    let holder = tls.holder();
-    let left = holder.until.saturating_sub(cairn_security::now()) / 86_400;
+    let until = tls.until();
+    let left = until.saturating_sub(cairn_security::now()) / 86_400;
     (left < WARN_DAYS).then(|| {
         format!(
-            "its certificate ends on {}, in {left} days; then nobody speaks to it: make a new key (cairn key node --replace) and start it anew",
-            date(holder.until)
+            "its certificate ends on {}, in {left} days; then nobody speaks to it: make a new key (cairn key node --replace) and put it in place",
+            date(until)
         )
     })
 }

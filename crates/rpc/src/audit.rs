@@ -46,6 +46,7 @@ impl Audit {
         self.0.as_deref()
     }
 
+    /// Somebody was refused.
     pub fn refused(&self, refusal: &Refusal<'_>) {
         if let Some(sink) = &self.0 {
             sink.refused(refusal);

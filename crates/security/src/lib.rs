@@ -15,6 +15,7 @@ mod frames;
 mod key_file;
 mod revoked;
 mod secret_file;
+mod shown;
 mod tls;
 mod token;
 

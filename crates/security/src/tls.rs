@@ -2,6 +2,7 @@
 use crate::error::SecurityError;
 use crate::key_file::{KeyFile, holder_of};
 use crate::revoked::Revoked;
+use crate::shown::Shown;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
 use cairn_wire::protection::Protection;
@@ -49,6 +50,8 @@ pub struct Tls {
     server: Option<(Arc<ServerConfig>, Mode)>,
     web_server: Option<Arc<ServerConfig>>,
     holder: Holder,
+    /// What all of them show to the other side.
+    shown: Arc<Shown>,
     revoked: Option<Arc<Revoked>>,
 }
 
@@ -61,7 +64,8 @@ impl std::fmt::Debug for Tls {
 impl Tls {
     /// Of a process that serves nobody: it never speaks without TLS.
     pub fn of_client(file: &KeyFile) -> Result<Self, SecurityError> {
-        Ok(Self::new(client_config(file)?, None, file, None))
+        let shown = Arc::new(Shown::of(file)?);
+        Ok(Self::new(client_config(file, &shown)?, None, (file, shown), None))
     }
 
     /// Of a server.
@@ -71,17 +75,18 @@ impl Tls {
             let wanted = "that of a server".to_owned();
             return Err(SecurityError::WrongKind { path: file.path().to_path_buf(), found, wanted });
         };
-        let mut web = server_config(file, Strangers::Greeted)?;
+        let shown = Arc::new(Shown::of(file)?);
+        let mut web = server_config(file, &shown, Strangers::Greeted)?;
         web.alpn_protocols = vec![WEB.to_vec()];
-        let own =
-            Self::new(client_config(file)?, Some((server_config(file, Strangers::Refused)?, mode)), file, revoked);
+        let server = server_config(file, &shown, Strangers::Refused)?;
+        let own = Self::new(client_config(file, &shown)?, Some((server, mode)), (file, shown), revoked);
         Ok(Self { web_server: Some(Arc::new(web)), ..own })
     }
 
     fn new(
         client: ClientConfig,
         server: Option<(ServerConfig, Mode)>,
-        file: &KeyFile,
+        (file, shown): (&KeyFile, Arc<Shown>),
         revoked: Option<Arc<Revoked>>,
     ) -> Self {
         let mut data_client = client.clone();
@@ -91,7 +96,7 @@ impl Tls {
             (Arc::new(config), mode)
         });
         let (client, data_client) = (Arc::new(client), Arc::new(data_client));
-        Self { client, data_client, server, web_server: None, holder: file.holder().clone(), revoked }
+        Self { client, data_client, server, web_server: None, holder: file.holder().clone(), shown, revoked }
     }
 
     /// The same with file data inside TLS too, in both directions, whatever others say.
@@ -145,6 +150,17 @@ impl Tls {
         &self.holder
     }
 
+    /// When the certificate ends that it shows now, in seconds since 1970.
+    pub fn until(&self) -> u64 {
+        self.shown.until()
+    }
+
+    /// Shows a later key of the same holder from now on; connections that there are stay as they are. `false`: it is the
+    /// one that is shown already.
+    pub fn renew(&self, file: &KeyFile) -> Result<bool, SecurityError> {
+        self.shown.renew(file)
+    }
+
     /// Keys that count no more.
     pub fn revoked(&self) -> Option<&Revoked> {
         self.revoked.as_deref()
@@ -161,7 +177,7 @@ impl Tls {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     // The one with the shorter key first: as safe for what one connection carries, and faster.
     provider.cipher_suites = vec![
@@ -184,14 +200,13 @@ fn bad(file: &KeyFile, why: &str) -> SecurityError {
     SecurityError::NotAKey { path: file.path().to_path_buf(), why: why.to_owned() }
 }
 
-fn client_config(file: &KeyFile) -> Result<ClientConfig, SecurityError> {
+fn client_config(file: &KeyFile, shown: &Arc<Shown>) -> Result<ClientConfig, SecurityError> {
     let to = |error: rustls::Error| bad(file, &error.to_string());
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(to)?
         .with_root_certificates(roots(file)?)
-        .with_client_auth_cert(vec![file.certificate.clone()], file.key.clone_key())
-        .map_err(to)?;
+        .with_client_cert_resolver(shown.clone());
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     config.enable_sni = false;
@@ -206,7 +221,7 @@ enum Strangers {
     Greeted,
 }
 
-fn server_config(file: &KeyFile, strangers: Strangers) -> Result<ServerConfig, SecurityError> {
+fn server_config(file: &KeyFile, shown: &Arc<Shown>, strangers: Strangers) -> Result<ServerConfig, SecurityError> {
     let to = |error: rustls::Error| bad(file, &error.to_string());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(file)?, provider());
     let verifier = match strangers {
@@ -218,8 +233,7 @@ fn server_config(file: &KeyFile, strangers: Strangers) -> Result<ServerConfig, S
         .with_protocol_versions(&[&TLS13])
         .map_err(to)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![file.certificate.clone()], file.key.clone_key())
-        .map_err(to)?;
+        .with_cert_resolver(shown.clone());
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;

@@ -95,7 +95,7 @@ fn key(config: &Config, security: &SecuritySpec) -> Option<Finding> {
             "key",
             format!("{what}, in {left} days"),
             "then nobody speaks to this node",
-            "cairn key node --replace, then start the node anew",
+            "cairn key node --replace; the node takes the new key by itself",
         ),
         (true, false) => Finding::good("key", what),
     })

@@ -2,6 +2,7 @@
 use crate::private::is_root;
 use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::until_told;
+use cairn_security::{KeyFile, Tls};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -259,6 +260,60 @@ fn a_server_does_not_start_with_a_key_that_is_not_its_own() {
     assert!(!output.status.success() && text(&output.stderr).contains("given out already"), "{}", text(&output.stderr));
     let said = key(&cluster, &["ls", "--ca", "authority"]);
     assert!(said.contains("client alice, until") && said.contains("node manager1 (manager), until"), "{said}");
+}
+
+/// A key that ends could be replaced only by a stop; or the server would go on to show the old one until it is over.
+#[test]
+fn a_server_shows_a_later_key_without_a_restart() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 1, racks: 1 });
+    give_keys(&mut cluster);
+    let of = |cluster: &Cluster, more: &[&str]| {
+        key(cluster, &[&["node", "--ca", "authority", "--replace"], more].concat());
+    };
+    of(&cluster, &["--days", "20", "data1.toml"]);
+    cluster.key = Some(file(&cluster, "ops"));
+    cluster.start_all();
+    cluster.wait_volume();
+    let status = |cluster: &Cluster| text(&cluster.cairn(&["admin", "status"]).stdout);
+    let ends = |cluster: &Cluster| status(cluster).contains("certificate ends on");
+    until_told("the end to be told", || ends(&cluster), || status(&cluster));
+    let shown = |cluster: &Cluster| {
+        // The certificate of a server's answer, as its HTTP port shows it too.
+        let ready = fs::read_to_string(cluster.path("data1.out")).expect("out");
+        let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("a port").to_owned();
+        until_of_certificate(&http, &file(cluster, "ops"))
+    };
+    let before = shown(&cluster);
+    // What is not its own is not taken.
+    let (own, new) = (file(&cluster, "data1"), cluster.path("new"));
+    let replace = |text: Vec<u8>| {
+        fs::write(&new, text).expect("written");
+        fs::set_permissions(&new, Permissions::from_mode(0o600)).expect("a mode");
+        fs::rename(&new, &own).expect("put in place");
+    };
+    let kept = fs::read(&own).expect("a key");
+    replace(fs::read(file(&cluster, "meta1")).expect("a key"));
+    let told = |what: &str| cluster.read_log("data1").contains(what);
+    until_told("the refusal", || told("is not taken"), || cluster.read_log("data1"));
+    assert_eq!(shown(&cluster), before);
+    replace(kept);
+    of(&cluster, &["data1.toml"]);
+    until_told("the new key", || shown(&cluster) > before + 1000 * 86_400, || cluster.read_log("data1"));
+    until_told("no end to be told", || !ends(&cluster), || status(&cluster));
+    cluster.key = Some(file(&cluster, "alice"));
+    cluster.ok(&["fs", "ls", "/"]);
+    cluster.check_logs();
+}
+
+/// Until when the certificate counts that a port shows.
+fn until_of_certificate(port: &str, key: &Path) -> u64 {
+    let tls = Tls::of_client(&KeyFile::read(key).expect("a key")).expect("a client");
+    let mut tls = rustls::ClientConnection::new(tls.web_client(), Tls::server_name()).expect("a client");
+    let mut stream = TcpStream::connect(port).expect("the port");
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream).expect("a handshake");
+    }
+    Tls::peer(tls.peer_certificates()).expect("a holder").until
 }
 
 /// Whoever has a key in the place where keys are looked for would have to name it each time.
