@@ -4,7 +4,7 @@
 //! here. With the same directories on all machines that is the one of this machine, whoever leads; it passes the
 //! request on to whom it is for. Where none can be reached the request goes out as any other: the server decides, and
 //! says what it wants. Not here: who may (the server of the socket, `cairn_rpc::admin_socket`).
-use crate::encoded::Encoded;
+use crate::encoded_message::EncodedMessage;
 use crate::net::{Net, NetError};
 use bytes::Bytes;
 use cairn_rpc::admin_socket::{is_reachable, relay};
@@ -46,7 +46,7 @@ impl AdminWay {
         net: &Net,
         address: &str,
         opcode: Opcode,
-        request: &Encoded,
+        request: &EncodedMessage,
         deadline: Duration,
     ) -> Option<Result<Bytes, NetError>> {
         let (socket, given) = match &self.via {

@@ -1,7 +1,7 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
-use crate::encoded::{Coming, Encoded};
+use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, MANAGERS, Result};
 use crate::late::{Answer, Asking, Members, Questions};
 use crate::net::{Net, NetError};
@@ -165,13 +165,18 @@ impl Cluster {
         opcode: Opcode,
         request: &impl prost::Message,
     ) -> Result<A> {
-        let answer = self.manager_of_any(what, opcode, Encoded::of(request)).await?;
+        let answer = self.manager_of_any(what, opcode, EncodedMessage::of(request)).await?;
         answer.read().map_err(|why| self.gave_up(what, true, why))
     }
-    fn manager_of_any<'a>(&'a self, what: &'a str, opcode: Opcode, request: Encoded) -> Coming<'a, Result<Encoded>> {
+    fn manager_of_any<'a>(
+        &'a self,
+        what: &'a str,
+        opcode: Opcode,
+        request: EncodedMessage,
+    ) -> Coming<'a, Result<EncodedMessage>> {
         Box::pin(self.ask_manager(what, opcode, request))
     }
-    async fn ask_manager(&self, what: &str, opcode: Opcode, request: Encoded) -> Result<Encoded> {
+    async fn ask_manager(&self, what: &str, opcode: Opcode, request: EncodedMessage) -> Result<EncodedMessage> {
         let started = self.clock.now();
         let mut pause = PAUSE_MIN;
         let (mut sent, mut leaderless) = (false, false);

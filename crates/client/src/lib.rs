@@ -1,4 +1,4 @@
-//! The client library under every front: CLI, benchmarks, and later mount, S3, Hadoop and Python.
+//! The client library under every front: command line, mount, C, Python, Hadoop, benchmarks.
 //!
 //! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through append streams, reads
 //! with fail-over and checksums. Every call has a deadline and three outcomes: done, certainly not done, unknown.
@@ -11,7 +11,7 @@ mod connect;
 mod convert;
 mod defragment;
 mod discard;
-mod encoded;
+mod encoded_message;
 pub mod error;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fake;
@@ -57,7 +57,7 @@ pub use meta::volume::{READDIR_PAGE, RenameMode, Volume};
 pub use overwrite::{BlockWrite, Overwritten};
 pub use read::file_reader::{FilePiece, FileReader, READ_AHEAD};
 pub use read::health::HedgeBounds;
-pub use stage::{Encoded, EncodedPart};
+pub use stage::{EncodeOutcome, EncodedPart};
 pub use stale::{StaleReads, Staleness};
 pub use tree_walk::{TreeNode, TreeStep, TreeWalk};
 pub use uri::{RemotePath, UriError};

@@ -1,6 +1,6 @@
 //! Typed calls over RPC: a message goes out, a message comes back, errors keep their three outcomes apart.
 use crate::admin_way::AdminWay;
-use crate::encoded::{Coming, Encoded};
+use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
@@ -97,7 +97,7 @@ impl Net {
         request: &impl prost::Message,
         deadline: Duration,
     ) -> Result<A, NetError> {
-        let answer = self.call_any(address, opcode, Encoded::of(request), deadline).await?;
+        let answer = self.call_any(address, opcode, EncodedMessage::of(request), deadline).await?;
         answer.read().map_err(|why| NetError::Unknown(format!("{address}: {why}")))
     }
 
@@ -105,9 +105,9 @@ impl Net {
         &'a self,
         address: &'a str,
         opcode: Opcode,
-        request: Encoded,
+        request: EncodedMessage,
         deadline: Duration,
-    ) -> Coming<'a, Result<Encoded, NetError>> {
+    ) -> Coming<'a, Result<EncodedMessage, NetError>> {
         Box::pin(self.call_encoded(address, opcode, request, deadline))
     }
 
@@ -115,14 +115,14 @@ impl Net {
         &self,
         address: &str,
         opcode: Opcode,
-        request: Encoded,
+        request: EncodedMessage,
         deadline: Duration,
-    ) -> Result<Encoded, NetError> {
+    ) -> Result<EncodedMessage, NetError> {
         if opcode.is_admin_change()
             && let Some(admin) = &self.admin
             && let Some(outcome) = admin.change(self, address, opcode, &request, deadline).await
         {
-            return outcome.map(Encoded::from);
+            return outcome.map(EncodedMessage::from);
         }
         let options = CallOptions { lane: Lane::Small, ..CallOptions::new(deadline) };
         self.call_with(address, opcode, &request, Payload::None, options).await.map(|(answer, _)| answer)

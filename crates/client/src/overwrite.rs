@@ -9,7 +9,7 @@
 use crate::append::open::refresh_quietly;
 use crate::append::segment::block_crcs;
 use crate::cluster::Cluster;
-use crate::encoded::Coming;
+use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::lease::Lease;
 use crate::meta::volume::Volume;

@@ -36,7 +36,7 @@ const REGULAR: u32 = 0o100_000;
 
 /// What became of a file, or a part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoded {
+pub enum EncodeOutcome {
     /// It has no later scheme, or does not wait (any more).
     NotWaiting,
     /// There is more of it, from here on.
@@ -52,7 +52,7 @@ pub enum Encoded {
 /// What was done in one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EncodedPart {
-    pub outcome: Encoded,
+    pub outcome: EncodeOutcome,
     /// Bytes that were written anew.
     pub moved: u64,
     /// Bytes on all disks that it takes less.
@@ -60,7 +60,7 @@ pub struct EncodedPart {
 }
 
 impl EncodedPart {
-    fn nothing(outcome: Encoded) -> EncodedPart {
+    fn nothing(outcome: EncodeOutcome) -> EncodedPart {
         EncodedPart { outcome, moved: 0, freed: 0 }
     }
 }
@@ -92,7 +92,7 @@ impl Volume {
 
     /// Encodes a whole file now, also one that was kept.
     pub async fn encode(&self, inode: u64, shown_as: &[u8], control: &ConversionControl) -> Result<EncodedPart> {
-        let (mut from, mut sum) = (0, EncodedPart::nothing(Encoded::Left));
+        let (mut from, mut sum) = (0, EncodedPart::nothing(EncodeOutcome::Left));
         loop {
             if control.is_stopped() {
                 return Ok(sum);
@@ -101,9 +101,9 @@ impl Volume {
             (sum.moved, sum.freed) = (sum.moved + part.moved, sum.freed + part.freed);
             control.set_written(sum.moved);
             match part.outcome {
-                Encoded::More(next) if next > from => from = next,
+                EncodeOutcome::More(next) if next > from => from = next,
                 // It was written meanwhile, behind which this would run for ever.
-                Encoded::More(_) => return Ok(sum),
+                EncodeOutcome::More(_) => return Ok(sum),
                 outcome => return Ok(EncodedPart { outcome, ..sum }),
             }
         }
@@ -115,7 +115,7 @@ impl Volume {
             match self.try_part(inode, from, length, asked).await {
                 Ok(part) => return Ok(part),
                 Err(error) if matches!(error.code(), Some(ErrorCode::Stale | ErrorCode::NotFound)) => {
-                    return Ok(EncodedPart::nothing(Encoded::NotWaiting));
+                    return Ok(EncodedPart::nothing(EncodeOutcome::NotWaiting));
                 }
                 Err(error) if is_race(&error) || error.code() == Some(ErrorCode::SessionEnded) => {}
                 Err(error) if is_in_the_way(&error) || error.code() == Some(ErrorCode::LeaseHeld) => break,
@@ -123,12 +123,12 @@ impl Volume {
             }
             length /= 4;
         }
-        Ok(EncodedPart::nothing(Encoded::Left))
+        Ok(EncodedPart::nothing(EncodeOutcome::Left))
     }
 
     async fn try_part(&self, inode: u64, from: u64, length: u64, asked: Asked) -> Result<EncodedPart> {
         let found = self.getattr(inode).await?;
-        let Some(file) = waiting(found, asked) else { return Ok(EncodedPart::nothing(Encoded::NotWaiting)) };
+        let Some(file) = waiting(found, asked) else { return Ok(EncodedPart::nothing(EncodeOutcome::NotWaiting)) };
         if found.overwriter != 0 {
             // Read after that, so that what was changed in place is encoded as it is.
             self.call_lease_back(&found).await?;
@@ -136,11 +136,11 @@ impl Volume {
         }
         if from == 0 && !file.stage.is_encoded() && !self.is_worthwhile(&file).await? {
             self.set_stage(&file, Stage::Kept).await?;
-            return Ok(EncodedPart::nothing(Encoded::Kept));
+            return Ok(EncodedPart::nothing(EncodeOutcome::Kept));
         }
         let (extents, end) = self.part_of(inode, from, length, cell_of(file.later)).await?;
         let runs = self.to_encode(&file, &extents, true);
-        let mut done = EncodedPart::nothing(Encoded::More(end));
+        let mut done = EncodedPart::nothing(EncodeOutcome::More(end));
         if !runs.is_empty() {
             done.freed = file.space_of(runs.iter().flat_map(|run| &run.extents)).saved();
             done.moved = self.move_checked(&found, file.later, &runs, true).await?;
@@ -152,19 +152,19 @@ impl Volume {
     }
 
     /// Gives the file its stage if nothing is left to encode.
-    async fn finish(&self, inode: u64, asked: Asked) -> Result<Encoded> {
-        let Some(file) = waiting(self.getattr(inode).await?, asked) else { return Ok(Encoded::NotWaiting) };
+    async fn finish(&self, inode: u64, asked: Asked) -> Result<EncodeOutcome> {
+        let Some(file) = waiting(self.getattr(inode).await?, asked) else { return Ok(EncodeOutcome::NotWaiting) };
         let mut from = 0;
         while from != u64::MAX {
             let (extents, end) = self.part_of(inode, from, PART, cell_of(file.later)).await?;
             if !self.to_encode(&file, &extents, false).is_empty() {
-                return Ok(Encoded::More(from));
+                return Ok(EncodeOutcome::More(from));
             }
             from = end;
         }
         // Refused if anything was changed since it was asked for.
         self.set_stage(&file, Stage::Encoded).await?;
-        Ok(Encoded::Done)
+        Ok(EncodeOutcome::Done)
     }
 
     async fn set_stage(&self, file: &Waiting, stage: Stage) -> Result<()> {

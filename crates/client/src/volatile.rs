@@ -9,7 +9,7 @@
 //! comes to name another place only where it still names the one that was shown. Bounds: what streams hold (their
 //! windows). Not here: what may be shown (`handle::file_data::show`), files whose client died (the partition's leader).
 use crate::append::segment::Placed;
-use crate::encoded::Coming;
+use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, SessionId, Time};

@@ -8,7 +8,7 @@
 //! for [`WORK_MAX`] before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the
 //! session and the pack that it writes. Not here: which packs and files (meta), pace (the leader).
 use crate::worker::JobWorker;
-use cairn_client::{Client, ClientError, ConnectOptions, Encoded, FragmentRules, Volume};
+use cairn_client::{Client, ClientError, ConnectOptions, EncodeOutcome, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -171,11 +171,11 @@ impl Compactor {
             Err(error) => return Ok(EncodeResponse { outcome: 4, reason: error.to_string(), ..Default::default() }),
         };
         let (outcome, next) = match part.outcome {
-            Encoded::NotWaiting => (0, 0),
-            Encoded::More(next) => (1, next),
-            Encoded::Done => (2, 0),
-            Encoded::Kept => (3, 0),
-            Encoded::Left => (4, 0),
+            EncodeOutcome::NotWaiting => (0, 0),
+            EncodeOutcome::More(next) => (1, next),
+            EncodeOutcome::Done => (2, 0),
+            EncodeOutcome::Kept => (3, 0),
+            EncodeOutcome::Left => (4, 0),
         };
         let reason =
             if outcome == 4 { "others are writing it, or parts of the cluster are away".into() } else { String::new() };

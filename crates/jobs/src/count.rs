@@ -1,7 +1,7 @@
 //! [`Count`]: how far a job is: what became of each file, and how much of those that are worked on is done.
 //!
 //! Directories and links are no files: they are counted only where they fail.
-use cairn_client::{ClientError, Conversion, ConversionControl, Encoded, EncodedPart, TreeNode};
+use cairn_client::{ClientError, Conversion, ConversionControl, EncodeOutcome, EncodedPart, TreeNode};
 use cairn_wire::manager::JobProgress;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -103,10 +103,10 @@ impl Count {
     pub(crate) fn encoded(&self, path: &[u8], part: EncodedPart) -> Result<Conversion, ClientError> {
         self.state.lock().progress.bytes_freed += part.freed;
         match part.outcome {
-            Encoded::Done => Ok(Conversion::Done { bytes: part.moved }),
-            Encoded::NotWaiting | Encoded::Kept => Ok(Conversion::Kept),
-            Encoded::Left | Encoded::More(_) if self.is_stopped() => Ok(Conversion::Stopped),
-            Encoded::Left | Encoded::More(_) => {
+            EncodeOutcome::Done => Ok(Conversion::Done { bytes: part.moved }),
+            EncodeOutcome::NotWaiting | EncodeOutcome::Kept => Ok(Conversion::Kept),
+            EncodeOutcome::Left | EncodeOutcome::More(_) if self.is_stopped() => Ok(Conversion::Stopped),
+            EncodeOutcome::Left | EncodeOutcome::More(_) => {
                 Err(ClientError::Changed { what: String::from_utf8_lossy(path).into_owned() })
             }
         }

@@ -140,7 +140,12 @@ impl Scanned {
             if Path::new(path).is_dir() {
                 self.directory(Path::new(path), 0)?;
             } else {
-                self.problems.push(format!("{path}, a disk of {}, is not there", disk.name()));
+                // The list keeps disks that were removed from the cluster too, and does not say which.
+                self.problems.push(format!(
+                    "{path}: there is no directory; the node in {} had a disk there. Attach it and look again, or leave it \
+                     out if it was removed from the cluster",
+                    disk.name()
+                ));
             }
         }
         Ok(())

@@ -2,12 +2,14 @@
 use cairn_env::{Disk, RealDisk};
 use cairn_format::backup_manifest::{BackupEntry, BackupManifest};
 use cairn_format::checkpoint::CheckpointHeader;
+use cairn_format::disk_list::DiskList;
 use cairn_format::partition_list::PartitionEntry;
 use cairn_rescue::node_dir::Place;
 use cairn_rescue::scan::{scan, understand};
 use cairn_rescue::{BackupSet, NodeDir, RescueError};
 use cairn_store::{CheckpointSink, CheckpointStore};
-use cairn_types::{ClusterId, GroupId, Layout, NodeId, PartitionId, VolumeId, WallTime};
+use cairn_types::{ClusterId, DiskUuid, GroupId, Layout, NodeId, PartitionId, VolumeId, WallTime};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -183,4 +185,18 @@ fn a_scan_finds_what_was_put_in_place() {
     assert_eq!((partitions[0].volume, partitions[0].era), (VolumeId(2), NOW.0 / 1_000_000_000));
     let nothing = scan(&[dir.path().join("some/nodes/meta/log")]).expect("scan");
     assert_eq!(nothing.problems.len(), 1);
+}
+
+/// A disk of which nothing is read would be missed without a word, or be called lost though it was removed on purpose.
+#[test]
+fn a_listed_disk_without_a_directory_is_told() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("node");
+    drop(NodeDir::open(&path, CLUSTER, NodeId(17), NOW).expect("new"));
+    let gone = dir.path().join("gone").display().to_string();
+    let list = DiskList { node: DiskUuid([4; 16]), disks: BTreeMap::from([(gone.clone(), DiskUuid([5; 16]))]) };
+    std::fs::write(path.join("disks"), list.encode()).expect("list");
+    let problems = scan(&[path]).expect("scan").problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with(&gone) && problems[0].contains("if it was removed"), "{problems:?}");
 }

@@ -179,7 +179,7 @@ async fn pass_on(client: &Client, uid: u32, request: RelayRequest) -> RelayRespo
     let deadline = Duration::from_millis(deadline_ms.into()).min(DEADLINE_MAX);
     let options = CallOptions { lane: Lane::Small, ..CallOptions::new(deadline) };
     let told = |outcome: u32, text: String| RelayResponse { outcome, text, ..RelayResponse::default() };
-    match client.call(&address, opcode.code(), &Encoded(message), Payload::None, options).await {
+    match client.call(&address, opcode.code(), &EncodedMessage(message), Payload::None, options).await {
         Ok(response) => {
             RelayResponse { outcome: ANSWERED, message: response.message.to_vec(), ..RelayResponse::default() }
         }
@@ -276,9 +276,9 @@ async fn receive<M: Message + Default>(stream: &mut UnixStream) -> io::Result<M>
 
 /// A message that was encoded by somebody else.
 #[derive(Debug, Default)]
-struct Encoded(Vec<u8>);
+struct EncodedMessage(Vec<u8>);
 
-impl Message for Encoded {
+impl Message for EncodedMessage {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.0);
     }

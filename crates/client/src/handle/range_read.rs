@@ -2,7 +2,7 @@
 //!
 //! Bound: [`PARALLEL_MAX`] pieces of a range are on their way.
 use super::extents::Stretch;
-use crate::encoded::Coming;
+use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::overwrite::Epochs;

@@ -4,7 +4,7 @@ use super::route::To;
 use super::session::{Session, SlotLease};
 use super::shards::KnownShards;
 use crate::cluster::Cluster;
-use crate::encoded::{Coming, Encoded};
+use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use crate::late::Members;
 use crate::net::NetError;
@@ -181,7 +181,7 @@ impl MetaCaller {
         opcode: Opcode,
         request: R,
     ) -> Result<A> {
-        self.read_at(what, To::from(partition), opcode, Encoded::of(&request)).await?.answer(what)
+        self.read_at(what, To::from(partition), opcode, EncodedMessage::of(&request)).await?.answer(what)
     }
 
     pub(super) fn read_at<'a>(
@@ -189,12 +189,18 @@ impl MetaCaller {
         what: &'a str,
         to: To<'a>,
         opcode: Opcode,
-        request: Encoded,
-    ) -> Coming<'a, Result<Encoded>> {
+        request: EncodedMessage,
+    ) -> Coming<'a, Result<EncodedMessage>> {
         Box::pin(self.read_encoded(what, to, opcode, request))
     }
 
-    async fn read_encoded(&self, what: &str, to: To<'_>, opcode: Opcode, request: Encoded) -> Result<Encoded> {
+    async fn read_encoded(
+        &self,
+        what: &str,
+        to: To<'_>,
+        opcode: Opcode,
+        request: EncodedMessage,
+    ) -> Result<EncodedMessage> {
         let partition = to.partition;
         let stale = self.cluster.stale.allows(opcode).is_some();
         let mut pace = self.patient();
@@ -254,12 +260,13 @@ impl MetaCaller {
         request: impl FnOnce(MetaHeader) -> R,
     ) -> Result<A> {
         let request = request(self.header(partition, session.id, lease.slot, lease.sequence));
-        let answer = self.send_in(session, lease, what, To::from(partition), opcode, Encoded::of(&request)).await?;
+        let answer =
+            self.send_in(session, lease, what, To::from(partition), opcode, EncodedMessage::of(&request)).await?;
         self.done(what, answer)
     }
 
     /// The answer to a mutation. One that is not understood says that something was done, but not what.
-    pub(super) fn done<A: prost::Message + Default>(&self, what: &str, answer: Encoded) -> Result<A> {
+    pub(super) fn done<A: prost::Message + Default>(&self, what: &str, answer: EncodedMessage) -> Result<A> {
         answer.read().map_err(|why| self.cluster.gave_up(what, true, why))
     }
 
@@ -271,8 +278,8 @@ impl MetaCaller {
         what: &'a str,
         to: To<'a>,
         opcode: Opcode,
-        request: Encoded,
-    ) -> Coming<'a, Result<Encoded>> {
+        request: EncodedMessage,
+    ) -> Coming<'a, Result<EncodedMessage>> {
         Box::pin(self.send_encoded(session, lease, what, to, opcode, request))
     }
 
@@ -283,8 +290,8 @@ impl MetaCaller {
         what: &str,
         to: To<'_>,
         opcode: Opcode,
-        request: Encoded,
-    ) -> Result<Encoded> {
+        request: EncodedMessage,
+    ) -> Result<EncodedMessage> {
         match self.attempts(to, opcode, request, self.patient()).await {
             Ok(answer) => {
                 lease.finish();
@@ -324,9 +331,9 @@ impl MetaCaller {
         &self,
         to: To<'_>,
         opcode: Opcode,
-        request: Encoded,
+        request: EncodedMessage,
         pace: Pace,
-    ) -> std::result::Result<Encoded, Failure> {
+    ) -> std::result::Result<EncodedMessage, Failure> {
         let partition = to.partition;
         let started = self.cluster.clock.now();
         let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);

@@ -9,7 +9,7 @@
 use super::call::{Failure, MetaCaller};
 use super::route::To;
 use super::session::Session;
-use crate::encoded::Encoded;
+use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::stale::Pace;
 use cairn_types::ErrorCode;
@@ -229,7 +229,7 @@ async fn ask(
 ) -> Result<KeepAliveResponse> {
     let what = || format!("renewing the session at partition p{partition}");
     let pace = Pace { patience, ..caller.patient() };
-    let attempts = caller.attempts(To::from(partition), Opcode::KeepAlive, Encoded::of(request), pace);
+    let attempts = caller.attempts(To::from(partition), Opcode::KeepAlive, EncodedMessage::of(request), pace);
     let last = match timeout(patience, attempts).await {
         Ok(Ok(answer)) => return answer.answer(&what()),
         Ok(Err(Failure::Final { error, .. })) => return Err(ClientError::Remote { what: what(), error }),

@@ -8,7 +8,7 @@ use super::call::MetaCaller;
 use super::session::{Session, SlotLease};
 use super::shards::Places;
 use crate::append::open::refresh_quietly;
-use crate::encoded::{Coming, Encoded};
+use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -39,12 +39,12 @@ pub(crate) trait Addressed {
 
 /// A request that changes something, of any kind.
 pub(crate) trait Mutation: Addressed + Places + Send {
-    fn encoded(&self) -> Encoded;
+    fn encoded(&self) -> EncodedMessage;
 }
 
 impl<R: prost::Message + Addressed + Places> Mutation for R {
-    fn encoded(&self) -> Encoded {
-        Encoded::of(self)
+    fn encoded(&self) -> EncodedMessage {
+        EncodedMessage::of(self)
     }
 }
 
@@ -81,7 +81,7 @@ impl MetaCaller {
         opcode: Opcode,
         request: impl Fn(MetaHeader) -> R + Send + Sync,
     ) -> Result<A> {
-        let make = |header| Encoded::of(&request(header));
+        let make = |header| EncodedMessage::of(&request(header));
         self.read_of_any(what, inode, opcode, &make).await?.answer(what)
     }
 
@@ -90,8 +90,8 @@ impl MetaCaller {
         what: &'a str,
         inode: u64,
         opcode: Opcode,
-        make: &'a (dyn Fn(MetaHeader) -> Encoded + Send + Sync),
-    ) -> Coming<'a, Result<Encoded>> {
+        make: &'a (dyn Fn(MetaHeader) -> EncodedMessage + Send + Sync),
+    ) -> Coming<'a, Result<EncodedMessage>> {
         Box::pin(self.read_encoded_by(what, inode, opcode, make))
     }
 
@@ -100,8 +100,8 @@ impl MetaCaller {
         what: &str,
         inode: u64,
         opcode: Opcode,
-        make: &(dyn Fn(MetaHeader) -> Encoded + Send + Sync),
-    ) -> Result<Encoded> {
+        make: &(dyn Fn(MetaHeader) -> EncodedMessage + Send + Sync),
+    ) -> Result<EncodedMessage> {
         let by = [inode];
         let mut to = To { partition: self.partition_of(inode).await?, by: &by };
         let mut routes = 1;
@@ -155,7 +155,7 @@ impl MetaCaller {
         opcode: Opcode,
         first: Slot,
         request: &'a mut dyn Mutation,
-    ) -> Coming<'a, Result<(Encoded, u32)>> {
+    ) -> Coming<'a, Result<(EncodedMessage, u32)>> {
         Box::pin(self.mutate_encoded(what, inode, opcode, first, request))
     }
 
@@ -166,7 +166,7 @@ impl MetaCaller {
         opcode: Opcode,
         first: Slot,
         request: &mut dyn Mutation,
-    ) -> Result<(Encoded, u32)> {
+    ) -> Result<(EncodedMessage, u32)> {
         let mut by = [inode];
         let Slot { mut partition, mut session, mut lease } = first;
         match self.to_shards(request, false).await {
@@ -214,7 +214,7 @@ impl MetaCaller {
     }
 
     /// Where a request by one inode goes instead, which a partition said that it does not have.
-    async fn elsewhere(&self, outcome: &Result<Encoded>, to: To<'_>) -> Option<u32> {
+    async fn elsewhere(&self, outcome: &Result<EncodedMessage>, to: To<'_>) -> Option<u32> {
         let code = outcome.as_ref().err().and_then(|error| error.code());
         if code != Some(ErrorCode::UnknownPartition) || !self.is_elsewhere(to).await {
             return None;

@@ -4,7 +4,7 @@
 //! All members are asked at once and the youngest answer is taken; from then on the same member is asked, so that what
 //! one command sees fits together, until the leader is looked for again.
 use super::call::MetaCaller;
-use crate::encoded::Encoded;
+use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stale::{STALE_DEADLINE, Stale};
@@ -24,8 +24,8 @@ impl MetaCaller {
         what: &str,
         partition: u32,
         opcode: Opcode,
-        request: &Encoded,
-    ) -> Option<Result<Encoded>> {
+        request: &EncodedMessage,
+    ) -> Option<Result<EncodedMessage>> {
         let stale = &self.cluster.stale;
         let address = stale.deputy(partition, self.cluster.clock.now())?;
         let question = self.question(partition, opcode, request);
@@ -44,9 +44,9 @@ impl MetaCaller {
         what: &str,
         partition: u32,
         opcode: Opcode,
-        request: &Encoded,
+        request: &EncodedMessage,
         last: String,
-    ) -> Result<Encoded> {
+    ) -> Result<EncodedMessage> {
         let question = self.question(partition, opcode, request);
         let mut asked = JoinSet::new();
         for address in self.member_addresses(partition) {
@@ -82,7 +82,7 @@ impl MetaCaller {
         }
     }
 
-    fn question(&self, partition: u32, opcode: Opcode, request: &Encoded) -> ReadStaleRequest {
+    fn question(&self, partition: u32, opcode: Opcode, request: &EncodedMessage) -> ReadStaleRequest {
         ReadStaleRequest {
             header: Some(self.read_header(partition)),
             opcode: u32::from(opcode.code()),
@@ -91,7 +91,7 @@ impl MetaCaller {
         }
     }
 
-    fn take(&self, what: &str, partition: u32, address: &str, answer: ReadStaleResponse) -> Result<Encoded> {
+    fn take(&self, what: &str, partition: u32, address: &str, answer: ReadStaleResponse) -> Result<EncodedMessage> {
         if answer.age_ms > 0 {
             let age = Duration::from_millis(answer.age_ms);
             self.cluster.stale.note(format!("partition p{partition}"), address, age);

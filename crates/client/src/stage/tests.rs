@@ -64,15 +64,15 @@ async fn kinds(volume: &Volume, inode: u64) -> (u64, u64) {
 }
 
 async fn encode_all(volume: &Volume, inode: u64) -> EncodedPart {
-    let (mut from, mut sum) = (0, EncodedPart::nothing(Encoded::Left));
+    let (mut from, mut sum) = (0, EncodedPart::nothing(EncodeOutcome::Left));
     // What a busy machine does not do in time is left, and done later.
     let mut tries = 20;
     loop {
         let part = volume.encode_part(inode, from).await.expect("worked on");
         (sum.moved, sum.freed, sum.outcome) = (sum.moved + part.moved, sum.freed + part.freed, part.outcome);
         match part.outcome {
-            Encoded::More(next) if next > from => from = next,
-            Encoded::Left if tries > 0 => tries -= 1,
+            EncodeOutcome::More(next) if next > from => from = next,
+            EncodeOutcome::Left if tries > 0 => tries -= 1,
             _ => return sum,
         }
     }
@@ -87,7 +87,7 @@ async fn a_file_keeps_all_but_its_copies() {
         let before = put(&volume, b"/f", STAGED, &data).await;
         assert_eq!(kinds(&volume, before.inode).await, (0, length as u64), "written as copies");
         let done = encode_all(&volume, before.inode).await;
-        assert_eq!((done.outcome, done.moved), (Encoded::Done, length as u64));
+        assert_eq!((done.outcome, done.moved), (EncodeOutcome::Done, length as u64));
         let after = volume.stat(b"/f", true).await.expect("there");
         let same = |a: Attributes| Attributes { data_version: 0, generation: 0, layout: 0, ..a };
         assert_eq!(same(after), same(before), "nothing else changes, not even a time");
@@ -98,7 +98,7 @@ async fn a_file_keeps_all_but_its_copies() {
         let is = Layout::from_bits(after.layout).expect("a layout");
         assert_eq!((is.stage(), is.to_string()), (Stage::Encoded, STAGED.into()));
         assert_eq!(is.stage_after(), "2s".parse::<StageAfter>().expect("a time"));
-        assert_eq!(encode_all(&volume, before.inode).await, EncodedPart::nothing(Encoded::NotWaiting));
+        assert_eq!(encode_all(&volume, before.inode).await, EncodedPart::nothing(EncodeOutcome::NotWaiting));
         cluster.check_namespace();
     }
 }
@@ -108,21 +108,21 @@ async fn a_file_keeps_all_but_its_copies() {
 async fn what_would_take_no_less_stays_copies() {
     let (cluster, _client, volume) = start().await;
     let small = put(&volume, b"/s", STAGED, &noise(50_000, 1)).await;
-    assert_eq!(encode_all(&volume, small.inode).await, EncodedPart::nothing(Encoded::Kept));
+    assert_eq!(encode_all(&volume, small.inode).await, EncodedPart::nothing(EncodeOutcome::Kept));
     assert_eq!((stage(&volume, b"/s").await, kinds(&volume, small.inode).await), (Stage::Kept, (0, 50_000)));
-    assert_eq!(encode_all(&volume, small.inode).await.outcome, Encoded::NotWaiting);
+    assert_eq!(encode_all(&volume, small.inode).await.outcome, EncodeOutcome::NotWaiting);
     // It grows.
     let mut handle = volume.open(b"/s").await.expect("opened");
     handle.write_at(50_000, &noise(MIB, 2)).await.expect("written");
     handle.close().await.expect("closed");
     assert_eq!(stage(&volume, b"/s").await, Stage::Copies);
-    assert_eq!(encode_all(&volume, small.inode).await.outcome, Encoded::Done);
+    assert_eq!(encode_all(&volume, small.inode).await.outcome, EncodeOutcome::Done);
     assert!(contents(&volume, b"/s").await == [noise(50_000, 1), noise(MIB, 2)].concat());
     // What has no later scheme, and what is empty.
     let plain = put(&volume, b"/p", "r3", &noise(MIB, 1)).await;
     let empty = put(&volume, b"/e", STAGED, b"").await;
     for inode in [plain.inode, empty.inode, 1, 999_999] {
-        assert_eq!(volume.encode_part(inode, 0).await.expect("looked at").outcome, Encoded::NotWaiting);
+        assert_eq!(volume.encode_part(inode, 0).await.expect("looked at").outcome, EncodeOutcome::NotWaiting);
     }
     cluster.check_namespace();
 }
@@ -136,7 +136,7 @@ async fn writes_to_an_encoded_file_are_encoded_too() {
     let file = put(&volume, b"/f", STAGED, &model).await;
     // Opened before it was encoded, so by the layout of before.
     let mut early = volume.open(b"/f").await.expect("opened");
-    assert_eq!(encode_all(&volume, file.inode).await.outcome, Encoded::Done);
+    assert_eq!(encode_all(&volume, file.inode).await.outcome, EncodeOutcome::Done);
     for (handle, at, length) in [(None, 8 * MIB, 2 * MIB), (Some(&mut early), MIB + 5, 100_000)] {
         let data = noise(length, at as u64);
         model.resize(model.len().max(at + length), 0);
@@ -147,7 +147,7 @@ async fn writes_to_an_encoded_file_are_encoded_too() {
         handle.sync().await.expect("synced");
         assert_eq!(stage(&volume, b"/f").await, Stage::Changed);
         let done = encode_all(&volume, file.inode).await;
-        assert_eq!(done.outcome, Encoded::Done);
+        assert_eq!(done.outcome, EncodeOutcome::Done);
         assert!(done.moved <= 3 * MIB as u64, "{} bytes were written anew", done.moved);
         assert!(contents(&volume, b"/f").await == model);
     }
@@ -184,7 +184,7 @@ async fn a_newer_write_is_never_covered() {
     handle.close().await.expect("closed");
     // In the last round it may have got to the end behind the write.
     let ended = encode_all(&volume, file.inode).await.outcome;
-    assert!(matches!(ended, Encoded::Done | Encoded::NotWaiting), "{ended:?}");
+    assert!(matches!(ended, EncodeOutcome::Done | EncodeOutcome::NotWaiting), "{ended:?}");
     assert_eq!(stage(&volume, b"/f").await, Stage::Encoded);
     assert!(contents(&volume, b"/f").await == model);
     cluster.check_namespace();
@@ -209,7 +209,7 @@ async fn copies_stay_until_all_members_have_the_rows() {
         cluster.fake.state.lock().set_member(3, disk, MemberState::Offline);
         volume.cluster().refresh().await.expect("a new map");
         let outcome = volume.encode_part(file.inode, 0).await;
-        assert!(outcome.is_err() || outcome.is_ok_and(|part| part.outcome == Encoded::Left));
+        assert!(outcome.is_err() || outcome.is_ok_and(|part| part.outcome == EncodeOutcome::Left));
         assert_eq!(kinds(&volume, file.inode).await, (0, data.len() as u64));
         cluster.fake.state.lock().set_member(3, disk, MemberState::Serving);
         assert!(contents(&volume, b"/f").await == data);
@@ -237,19 +237,19 @@ async fn clones_go_on_sharing() {
     };
     let first = clone(b"/a").await;
     for inode in [source.inode, first] {
-        assert_eq!(encode_all(&volume, inode).await.outcome, Encoded::Kept);
+        assert_eq!(encode_all(&volume, inode).await.outcome, EncodeOutcome::Kept);
     }
     volume.unlink(b"/a").await.expect("removed");
     // One block is not shared any more: that much would become its own.
     let own = put(&volume, b"/o", STAGED, &data).await;
-    assert_eq!(encode_all(&volume, own.inode).await.outcome, Encoded::Done);
+    assert_eq!(encode_all(&volume, own.inode).await.outcome, EncodeOutcome::Done);
     let made = put(&volume, b"/c", STAGED, b"").await;
     let request =
         CloneRangeRequest { source: own.inode, inode: made.inode, length: data.len() as u64, ..Default::default() };
     assert_eq!(volume.clone_range(b"/c", request).await.expect("cloned").expect("shared").length, data.len() as u64);
     assert_eq!(stage(&volume, b"/c").await, Stage::Changed, "rows, to be looked at");
     let looked = encode_all(&volume, made.inode).await;
-    assert_eq!((looked.outcome, looked.moved), (Encoded::Done, 0), "they are right where they are");
+    assert_eq!((looked.outcome, looked.moved), (EncodeOutcome::Done, 0), "they are right where they are");
     assert!(contents(&volume, b"/c").await == data && contents(&volume, b"/s").await == data);
     cluster.check_namespace();
 }
@@ -265,7 +265,7 @@ async fn conversions_to_and_from_staged_layouts() {
     let nothing = Conversion::Done { bytes: 0 };
     assert_eq!((convert(STAGED).await, stage(&volume, b"/f").await), (nothing, Stage::Copies));
     assert_eq!(convert(STAGED).await, Conversion::Kept);
-    assert_eq!(encode_all(&volume, inode).await.outcome, Encoded::Done);
+    assert_eq!(encode_all(&volume, inode).await.outcome, EncodeOutcome::Done);
     assert_eq!(convert(STAGED).await, Conversion::Kept, "in whatever stage");
     assert_eq!((convert("r3>rs-3-2").await, stage(&volume, b"/f").await), (nothing, Stage::Encoded), "another time");
     assert_eq!(convert("r3").await, Conversion::Done { bytes: data.len() as u64 });
@@ -273,9 +273,9 @@ async fn conversions_to_and_from_staged_layouts() {
     // Somebody asks for it, whatever was thought of it.
     convert(STAGED).await;
     let asked = volume.encode(inode, b"/f", &control).await.expect("encoded");
-    assert_eq!((asked.outcome, asked.moved), (Encoded::Done, data.len() as u64));
+    assert_eq!((asked.outcome, asked.moved), (EncodeOutcome::Done, data.len() as u64));
     control.stop();
-    assert_eq!(volume.encode(inode, b"/f", &control).await.expect("stopped").outcome, Encoded::Left);
+    assert_eq!(volume.encode(inode, b"/f", &control).await.expect("stopped").outcome, EncodeOutcome::Left);
     assert!(contents(&volume, b"/f").await == data);
     cluster.check_namespace();
 }

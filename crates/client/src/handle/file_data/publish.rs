@@ -4,7 +4,7 @@ use super::in_place::Placed;
 use super::later::{Along, MTIME};
 use super::turn::InTurn;
 use super::{By, FileData, State};
-use crate::encoded::Coming;
+use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;

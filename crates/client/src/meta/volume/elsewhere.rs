@@ -5,7 +5,7 @@
 //! 256 entries, not one for each entry. An entry may go between both answers: then its name is looked up again.
 use super::totals::AT_ONCE;
 use super::{Volume, is_placeholder};
-use crate::encoded::Encoded;
+use crate::encoded_message::EncodedMessage;
 use crate::error::Result;
 use crate::meta::route::{ROUTES_MAX, To};
 use cairn_types::ErrorCode;
@@ -114,7 +114,7 @@ impl Volume {
 
     async fn getattr_part(&self, partition: u32, part: Vec<u64>) -> (u32, Vec<u64>, Result<GetattrManyResponse>) {
         let header = Some(self.caller.read_header(partition));
-        let request = Encoded::of(&GetattrManyRequest { header, inodes: part.clone(), apart: true });
+        let request = EncodedMessage::of(&GetattrManyRequest { header, inodes: part.clone(), apart: true });
         let what = format!("{} inodes of partition p{partition}", part.len());
         let answer = self.caller.read_at(&what, To { partition, by: &part }, Opcode::GetattrMany, request).await;
         (partition, part, answer.and_then(|answer| answer.answer(&what)))

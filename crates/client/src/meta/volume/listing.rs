@@ -4,7 +4,7 @@
 //! Names have no slashes, so both are told apart, and each goes on behind its entry whatever came or went.
 use super::totals::AT_ONCE;
 use super::{READDIR_PAGE, Volume};
-use crate::encoded::Coming;
+use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;

@@ -1,4 +1,4 @@
-//! [`Encoded`]: a message as bytes, so that what carries messages to whoever leads is compiled once, in this crate.
+//! [`EncodedMessage`]: a message as bytes, so that what carries messages to whoever leads is compiled once, in this crate.
 //!
 //! Without it the compiler makes the whole way of a call anew for each kind of request and answer, in each crate that
 //! asks. With optimisation it does so even for an `async fn` without type parameters, unless a function of this crate
@@ -14,9 +14,9 @@ pub(crate) type Coming<'a, T> = BoxFuture<'a, T>;
 
 /// The bytes of a request or an answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Encoded(Bytes);
+pub(crate) struct EncodedMessage(Bytes);
 
-impl Encoded {
+impl EncodedMessage {
     pub(crate) fn of(message: &impl Message) -> Self {
         message.encode_to_vec().into()
     }
@@ -36,19 +36,19 @@ impl Encoded {
     }
 }
 
-impl From<Bytes> for Encoded {
+impl From<Bytes> for EncodedMessage {
     fn from(bytes: Bytes) -> Self {
         Self(bytes)
     }
 }
 
-impl From<Vec<u8>> for Encoded {
+impl From<Vec<u8>> for EncodedMessage {
     fn from(bytes: Vec<u8>) -> Self {
         Self(bytes.into())
     }
 }
 
-impl Message for Encoded {
+impl Message for EncodedMessage {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.0);
     }
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn bytes_go_and_come_as_they_are() {
         let message = OpenSessionRequest { client: "somebody".into(), volume: 7 };
-        let sent = Encoded::of(&message);
+        let sent = EncodedMessage::of(&message);
         assert_eq!(sent.encode_to_vec(), message.encode_to_vec());
-        let come = Encoded::decode(Bytes::from(sent.encode_to_vec())).expect("bytes");
+        let come = EncodedMessage::decode(Bytes::from(sent.encode_to_vec())).expect("bytes");
         assert_eq!(come.read::<OpenSessionRequest>(), Ok(message));
-        let torn = Encoded::decode(Bytes::from_static(&[0x0a, 200, b'x'])).expect("bytes");
+        let torn = EncodedMessage::decode(Bytes::from_static(&[0x0a, 200, b'x'])).expect("bytes");
         assert!(torn.read::<OpenSessionRequest>().is_err_and(|why| why.contains("not understood")));
     }
 }
