@@ -57,6 +57,7 @@ stage() {
     install -d "$tree/usr/share/doc/cairn"
     install -m 644 README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md CONTRIBUTING.md "$tree/usr/share/doc/cairn/"
     install -m 644 LICENSE "$tree/usr/share/doc/cairn/copyright"
+    ln -s copyright "$tree/usr/share/doc/cairn/LICENSE"
     if [ -f "$target/notices.txt" ]; then
         install -m 644 "$target/notices.txt" "$tree/usr/share/doc/cairn/notices.txt"
     fi

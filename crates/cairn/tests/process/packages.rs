@@ -72,6 +72,7 @@ const FILES: &[&str] = &[
     "usr/share/man/man8/mount.cairn.8.gz",
     "usr/share/bash-completion/completions/cairn",
     "usr/share/doc/cairn/copyright",
+    "usr/share/doc/cairn/LICENSE",
     "usr/share/doc/cairn/docs/README.md",
     "usr/share/doc/cairn/docs/guides/runbook.md",
     "usr/share/doc/cairn/SECURITY.md",
@@ -323,6 +324,24 @@ fn an_rpm_is_installed_and_removed() {
     assert!(!root.join("usr/bin/cairn").exists() && root.join("var/lib/cairn/disk1").exists());
 }
 
+/// Links of a page that lead to no file.
+fn dead_links(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).expect("a page");
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+    let own = targets.filter(|target| !target.is_empty() && !target.contains("://"));
+    let dead = own.filter(|target| !page.parent().expect("a directory").join(target).exists());
+    dead.map(|target| format!("{}: {target}", page.display())).collect()
+}
+
+/// Whoever has the guides without the source would follow links to nothing.
+fn assert_links(docs: &Path) {
+    let guides = fs::read_dir(docs.join("docs/guides")).expect("guides").map(|file| file.expect("file").path());
+    let pages: Vec<PathBuf> =
+        ["README.md", "SECURITY.md", "docs/README.md"].map(|page| docs.join(page)).into_iter().chain(guides).collect();
+    assert!(pages.len() > 10, "{pages:?}");
+    assert_eq!(pages.iter().flat_map(|page| dead_links(page)).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
 /// Whoever unpacks the tarball would have a program without what belongs to it.
 #[test]
 fn a_tarball_is_unpacked() {
@@ -335,6 +354,7 @@ fn a_tarball_is_unpacked() {
         let file = file.strip_prefix("usr/").unwrap_or(file);
         assert!(root.join(file).exists(), "{file} is missing");
     }
+    assert_links(&root.join("share/doc/cairn"));
     done("cairn", Command::new(root.join("bin/cairn")).arg("--version"));
 }
 
