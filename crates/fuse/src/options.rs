@@ -38,6 +38,8 @@ pub const KNOWN: &[&str] = &[
     "threads=N",
     "log=FILE",
     "log_level=FILTER",
+    "spread",
+    "nospread",
     "nocairndir",
 ];
 /// What fstab has for mount(8) itself.
@@ -47,6 +49,8 @@ const FOR_OTHERS: &[&str] =
 /// later anyway, and there are no mandatory locks.
 const NO_CHANGE: &[&str] =
     &["lazytime", "nolazytime", "norelatime", "noiversion", "nomand", "symfollow", "silent", "loud"];
+/// What the kernel shows of every FUSE mount, and mount(8) hands back when it remounts what fstab does not name.
+const SHOWN_BY_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
 /// Smallest memory with which reading and writing at speed works.
 const CACHE_MIN: usize = 16 << 20;
 const CACHE_MAX: usize = 512 << 20;
@@ -135,8 +139,11 @@ impl MountOptions {
     /// Parses lists of options; later ones win.
     pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions> {
         let mut options = MountOptions::default();
-        for item in lists.into_iter().flat_map(|list| list.split(',')).filter(|item| !item.is_empty()) {
+        let items: Vec<&str> = lists.into_iter().flat_map(|list| list.split(',')).filter(|i| !i.is_empty()).collect();
+        let remount = items.contains(&"remount");
+        for item in items {
             match item.split_once('=') {
+                Some((name, _)) if remount && SHOWN_BY_KERNEL.contains(&name) => {}
                 Some((name, value)) => options.set_value(item, name, value)?,
                 None => options.set_flag(item)?,
             }
@@ -310,6 +317,16 @@ mod tests {
         }
         let directories = |list| MountOptions::parse([list]).expect(list).vfs().dir_atime;
         assert!(directories("rw") && !directories("nodiratime") && directories("nodiratime,diratime"));
+    }
+
+    /// `mount -o remount,ro DIR` would be refused for what the kernel itself says of the mount.
+    #[test]
+    fn a_remount_takes_what_the_kernel_shows() {
+        let shown = "rw,relatime,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576";
+        let options = MountOptions::parse([shown, "remount,ro"]).expect("known options");
+        assert!(options.remount && options.read_only && options.others(false));
+        let error = MountOptions::parse([shown]).expect_err("nobody sets these");
+        assert!(error.text.contains("user_id=0"), "{}", error.text);
     }
 
     /// Somebody would believe that an option works which nobody looked at.

@@ -85,7 +85,7 @@ fn three_machines_work_as_they_are_written() {
         ],
     );
     let server = "cairn server --config node$1.toml > node$1.out 2> node$1.log & echo $! > node$1.pid";
-    let start = replaced(&part("### Start it"), &[("systemctl enable --now cairn@node", server)]);
+    let start = replaced(&part("### Start it"), &[("systemctl enable --now --no-block cairn@node", server)]);
     let stop = "kill $(cat node3.pid) && while kill -0 $(cat node3.pid) 2>/dev/null; do sleep 0.1; done";
     let lose = replaced(&part("### Lose a machine"), &[("systemctl stop cairn@node", stop)]);
     let script = here(&format!(
