@@ -50,6 +50,7 @@ mod watch;
 
 use contributors::{ClockTeller, LabelKeeper, LogWatch};
 use ground::Ground;
+pub use ground::OtherMember;
 use http_door::{HttpDoor, HttpSpec};
 use http_port::HttpPort;
 use watch::NodeWatch;

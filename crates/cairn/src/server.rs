@@ -2,7 +2,7 @@
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
 use crate::node::http_port::HttpPort;
-use crate::node::{NodeProcess, NodeSpec};
+use crate::node::{NodeProcess, NodeSpec, OtherMember};
 use crate::notify::Notify;
 use crate::private;
 use crate::security::NotItsKey;
@@ -80,7 +80,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         let found = cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io));
         found
             .or_else(|| cause.downcast_ref().and_then(of_key))
-            .or_else(|| cause.is::<NotItsKey>().then_some(Exit::BadConfig))
+            .or_else(|| (cause.is::<NotItsKey>() || cause.is::<OtherMember>()).then_some(Exit::BadConfig))
     };
     error.chain().find_map(class).unwrap_or(Exit::Other)
 }

@@ -22,6 +22,18 @@ const WITNESS_WAIT: Duration = Duration::from_secs(5);
 /// Threads that carry the connections to other nodes.
 const CLIENT_THREADS: usize = 1;
 
+/// The configuration and the node's directory are of two members of the managers.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{dir} belongs to node {known}, manager.member of the configuration says {member}: this is the configuration of another \
+     machine, or the one that a package brings; put that of {known} back, or name the directory of member {member}"
+)]
+pub struct OtherMember {
+    dir: String,
+    known: NodeId,
+    member: u32,
+}
+
 /// What all roles of the node stand on.
 pub(super) struct Ground {
     pub(super) clock: Arc<dyn Clock>,
@@ -48,11 +60,9 @@ impl Ground {
         let mut dir = LabelledDir::open(Arc::new(disk), kind, ClusterId::NONE, &OsRng, clock.wall())?;
         if let Some(member) = spec.manager {
             let known = dir.label().node;
-            anyhow::ensure!(
-                known == NodeId(0) || known == NodeId(member),
-                "{} belongs to node {known}, manager.member says {member}; use the directory of that member",
-                spec.dir.display()
-            );
+            if known != NodeId(0) && known != NodeId(member) {
+                return Err(OtherMember { dir: spec.dir.display().to_string(), known, member }.into());
+            }
             dir.set_node(NodeId(member))?;
         }
         private::mend([spec.dir.as_path()]);

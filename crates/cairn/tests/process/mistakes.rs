@@ -1,9 +1,10 @@
 //! Small mistakes on the command line: what they get said, and the exit codes.
-use crate::support::{Cluster, Shape, binary, text};
+use crate::support::{Cluster, Shape, binary, free_ports, text};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 1, racks: 1 };
 
@@ -75,4 +76,36 @@ fn a_cluster_is_not_begun_where_it_cannot_be() {
     assert_eq!(said.matches("ddress already in use").count(), 1, "{said}");
     assert_eq!(refused.status.code(), Some(20), "{said}");
     assert_eq!(dev(dir.path(), &["--nodes", "0"]).status.code(), Some(2));
+}
+
+/// A server with the configuration of another machine would be started again and again, without a word of what to do.
+#[test]
+fn a_directory_of_another_member_is_a_mistake_of_the_configuration() {
+    let dir = tempfile::tempdir().expect("dir");
+    let ports = free_ports(2);
+    let addresses = [format!("1@127.0.0.1:{}", ports[0]), format!("2@127.0.0.1:{}", ports[1])];
+    let config = |member: usize| {
+        let path = dir.path().join(format!("{member}.toml"));
+        let (node, listen) = (dir.path().join("node"), &addresses[member - 1][2..]);
+        let text = format!(
+            "[node]\ndir = {node:?}\nlisten = {listen:?}\nhttp = \"127.0.0.1:0\"\n[manager]\nmembers = {:?}\nmember = {member}\n",
+            &addresses[..member]
+        );
+        fs::write(&path, text).expect("configuration");
+        path
+    };
+    let server = |member: usize| {
+        let mut command = Command::new(binary());
+        command.args(["server", "--config"]).arg(config(member));
+        command
+    };
+    let mut first = server(1).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    let mut ready = String::new();
+    BufReader::new(first.stdout.take().expect("a pipe")).read_line(&mut ready).expect("a line");
+    first.kill().and_then(|()| first.wait()).expect("it ends");
+    assert!(ready.starts_with("ready"), "{ready}");
+    let second = server(2).output().expect("the binary starts");
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(11), "{said}");
+    assert!(said.contains("belongs to node n1") && said.contains("put that of n1 back"), "{said}");
 }

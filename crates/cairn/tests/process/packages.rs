@@ -250,8 +250,12 @@ fn a_deb_is_installed_used_upgraded_and_removed() {
     installed.end();
     dpkg(&root, &["--remove", "cairn"]);
     assert!(!root.join("usr/bin/cairn").exists() && root.join("etc/cairn/node.toml").exists());
+    let enabled = root.join("etc/systemd/system/multi-user.target.wants/cairn@node.service");
+    fs::create_dir_all(enabled.parent().expect("a directory")).expect("directory");
+    std::os::unix::fs::symlink("/lib/systemd/system/cairn@.service", &enabled).expect("link");
     dpkg(&root, &["--purge", "cairn"]);
     assert!(!root.join("etc/cairn/node.toml").exists());
+    assert!(enabled.symlink_metadata().is_err(), "a link to a unit that is gone");
     for kept in ["var/lib/cairn/node", "var/lib/cairn/disk1"] {
         assert!(fs::read_dir(root.join(kept)).is_ok_and(|mut files| files.next().is_some()), "{kept} is gone");
     }
