@@ -230,9 +230,13 @@ fn degraded(state: &State, out: &mut Problems) {
         false => format!("return, or are replaced by other disks after {}", delays(state, &pgs)),
     };
     let catching_up = catching_up(&pgs);
+    let (have, they, catch, their) = match pgs.len() {
+        1 => ("has", "it", "catches", "its"),
+        _ => ("have", "they", "catch", "their"),
+    };
     let mut doing = match (syncing, pgs.len() - syncing) {
-        (0, _) => format!("they catch up when their missing members {later_on}"),
-        (_, 0) => format!("their members are catching up now: {catching_up}"),
+        (0, _) => format!("{they} {catch} up when {their} missing members {later_on}"),
+        (_, 0) => format!("{their} members are catching up now: {catching_up}"),
         (now, later) => format!(
             "members of {now} are catching up now ({catching_up}), {later} wait until their missing members {later_on}"
         ),
@@ -243,7 +247,7 @@ fn degraded(state: &State, out: &mut Problems) {
     // As it was announced.
     let severity = if sleep && syncing == 0 { Severity::Notice } else { Severity::Warning };
     let text = format!(
-        "{} ({}) have fewer copies or shards than they should, all data can be read and written; {doing}",
+        "{} ({}) {have} fewer copies or shards than {they} should, all data can be read and written; {doing}",
         groups(pgs.len()),
         names(pgs.iter().map(|pg| pg.id.to_string())),
     );

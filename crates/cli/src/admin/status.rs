@@ -68,7 +68,11 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
         let mut racks: Vec<&str> = nodes.iter().map(|node| node.rack.as_str()).filter(|r| !r.is_empty()).collect();
         racks.sort_unstable();
         racks.dedup();
-        let racks = if racks.is_empty() { String::new() } else { format!(", {} racks", racks.len()) };
+        let racks = match racks.len() {
+            0 => String::new(),
+            1 => ", 1 rack".into(),
+            several => format!(", {several} racks"),
+        };
         lines.push(format!("{:<11} {} of {} nodes up{racks}", role, up, nodes.len()));
     }
     let in_service = in_service(map).count();
@@ -101,7 +105,8 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let inodes: u64 = status.partitions.iter().map(|p| p.inodes).sum();
     let contents: u64 = status.partitions.iter().map(|p| p.file_bytes).sum();
     let volumes = map.volumes.iter().filter(|volume| !volume.deleted).count();
-    lines.push(format!("volumes     {volumes}, with {inodes} inodes and {} in files{}", bytes(contents), unheard(map)));
+    let inodes = if inodes == 1 { "1 inode".into() } else { format!("{inodes} inodes") };
+    lines.push(format!("volumes     {volumes}, with {inodes} and {} in files{}", bytes(contents), unheard(map)));
     let down: Vec<String> = map
         .nodes
         .iter()

@@ -133,7 +133,7 @@ fn down(state: &State, soft: &Soft, node: &Node, now: WallTime, out: &mut Proble
         let has_role = node.roles.has(Roles::DATA) || node.roles.has(Roles::META);
         if !hibernates && has_role && !node.roles.has(Roles::MANAGER) {
             out.warning(format!(
-                "{name} is down for {seconds} s: nothing needs it any more; start `cairn server` on its machine, or, if it never \
+                "{name} has been down for {seconds} s: nothing needs it any more; start `cairn server` on its machine, or, if it never \
                  comes back, `cairn admin node remove {}`",
                 node.id
             ));
@@ -159,7 +159,7 @@ fn down(state: &State, soft: &Soft, node: &Node, now: WallTime, out: &mut Proble
         (false, true) => Severity::Notice,
         (false, false) => Severity::Warning,
     };
-    out.push(severity, format!("{name} is down for {seconds} s: {means}; {next}"));
+    out.push(severity, format!("{name} has been down for {seconds} s: {means}; {next}"));
 }
 
 fn describe(node: &Node) -> String {

@@ -51,7 +51,11 @@ fn a_dead_node_and_what_it_means() {
     assert_eq!(said.len(), 3, "{said:#?}");
     assert!(said[0].contains("1 placement group (pg2) cannot be read or written"), "{}", said[0]);
     assert!(said[0].contains("d1 (/data0/0 on n16, host host0)"), "{}", said[0]);
-    assert!(said[1].contains("n16") && said[1].contains("is down for 25 s: 3 placement groups lack it"), "{}", said[1]);
+    assert!(
+        said[1].contains("n16") && said[1].contains("has been down for 25 s: 3 placement groups lack it"),
+        "{}",
+        said[1]
+    );
     assert!(said[2].contains("2 placement groups (pg1, pg3) have fewer copies"), "{}", said[2]);
     // The next loss would stop writes to both, so the shorter time counts.
     assert!(said[2].contains("replaced by other disks after 30s (repair_delay_urgent)"), "{}", said[2]);

@@ -56,7 +56,7 @@ fn a_silent_dead_node_is_marked_down_and_catches_up_when_it_returns() {
         eventually("its push", || (node.desk.lock().pushes >= 2).then_some(()));
     }
     let problems = managers.status().problems.join("\n");
-    assert!(problems.contains("is down for") && problems.contains("fewer copies"), "{problems}");
+    assert!(problems.contains("has been down for") && problems.contains("fewer copies"), "{problems}");
     let old = nodes[0].given.incarnation;
     let mut late = nodes[0].heartbeat_of();
     late.incarnation = old;
