@@ -1,8 +1,8 @@
 //! [`Shown`]: the certificate that a process shows, and its private key; a later one of the same holder takes its place
 //! while the process runs.
 //!
-//! Invariants: what is shown is always a pair that fits; it never becomes another holder's, one with other roles, or one
-//! of other authorities than the process trusts.
+//! Invariants: what is shown is always a pair that fits; it never becomes another holder's, one with other roles, or
+//! one of other authorities than the process trusts.
 use crate::error::SecurityError;
 use crate::key_file::KeyFile;
 use crate::tls::provider;

@@ -155,8 +155,8 @@ impl Tls {
         self.shown.until()
     }
 
-    /// Shows a later key of the same holder from now on; connections that there are stay as they are. `false`: it is the
-    /// one that is shown already.
+    /// Shows a later key of the same holder from now on; connections that there are stay as they are. `false`: it is
+    /// the one that is shown already.
     pub fn renew(&self, file: &KeyFile) -> Result<bool, SecurityError> {
         self.shown.renew(file)
     }

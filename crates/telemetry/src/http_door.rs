@@ -24,8 +24,8 @@ pub trait Door: Send + Sync + 'static {
     fn enter(&self, stream: TcpStream, from: SocketAddr) -> Pin<Box<dyn Future<Output = Entered> + Send + '_>>;
 }
 
-/// Tells what the `Authorization` of a request makes of a visitor: `Err` with why he may see no more than whether all is
-/// well.
+/// Tells what the `Authorization` of a request makes of a visitor: `Err` with why he may see no more than whether all
+/// is well.
 type Judge = dyn Fn(Option<&[u8]>) -> Result<(), String> + Send + Sync;
 
 /// Whoever is at the other end of one connection.

@@ -1,4 +1,5 @@
-//! [`UserKey`]: the key of a `cairn dev`, put where commands of the same user look for one: `~/.config/cairn/HOST:PORT`.
+//! [`UserKey`]: the key of a `cairn dev`, put where commands of the same user look for one:
+//! `~/.config/cairn/HOST:PORT`.
 //!
 //! Invariants: nothing that another user could have put there is followed, replaced or trusted, wherever the directory
 //! is; a key that no `cairn dev` wrote stays as it is; what was put there goes when the cluster ends. A kill leaves it,

@@ -1,7 +1,7 @@
 //! [`KeyWatch`]: takes the key that somebody puts into the place of a server's own, while the server runs.
 //!
-//! Invariant: what cannot be used, or is not a later key of the same server, changes nothing. Not here: what is shown to
-//! others (`security::Tls`).
+//! Invariant: what cannot be used, or is not a later key of the same server, changes nothing. Not here: what is shown
+//! to others (`security::Tls`).
 use cairn_security::{KeyFile, SecurityError, Tls};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

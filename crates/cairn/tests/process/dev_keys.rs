@@ -136,8 +136,8 @@ fn a_cluster_without_keys_goes_on_without_until_it_is_given_some() {
     assert!(output.expect("it runs").status.success());
 }
 
-/// A key would be written to where somebody else leads it, or over a key that may be the only one; and whoever starts the
-/// cluster would not know how to use it.
+/// A key would be written to where somebody else leads it, or over a key that may be the only one; and whoever starts
+/// the cluster would not know how to use it.
 #[test]
 fn a_key_is_not_put_where_others_have_a_hand_in_it() {
     let dir = temporary();

@@ -101,8 +101,8 @@ fn with_key(path: &Path) -> Way {
     Way::Private(tls.web_client())
 }
 
-/// Whoever reaches the port would read how much there is of what, and which disks fail; or monitoring of those who belong
-/// here, and probes that have no key, would end.
+/// Whoever reaches the port would read how much there is of what, and which disks fail; or monitoring of those who
+/// belong here, and probes that have no key, would end.
 #[test]
 fn strangers_learn_whether_all_is_well_and_nothing_else() {
     let Some(mut site) = Site::prepare() else {
