@@ -1,4 +1,5 @@
-//! [`EncodedMessage`]: a message as bytes, so that what carries messages to whoever leads is compiled once, in this crate.
+//! [`EncodedMessage`]: a message as bytes, so that what carries messages to whoever leads is compiled once, in this
+//! crate.
 //!
 //! Without it the compiler makes the whole way of a call anew for each kind of request and answer, in each crate that
 //! asks. With optimisation it does so even for an `async fn` without type parameters, unless a function of this crate
