@@ -4,8 +4,9 @@
 //!
 //!     mdops DIR PROCESSES FILES [SIZE…]
 //!
-//! Between phases that read, run.sh drops the kernel's caches if DROP_CACHES is a command. With SHARED set, all processes
-//! work in one directory, on names of their own. PHASES names some of the phases, separated by commas, to do no others.
+//! Between phases that read, run.sh drops the kernel's caches if DROP_CACHES is a command. With SHARED set, all
+//! processes work in one directory, on names of their own. PHASES names some of the phases, separated by commas, to do
+//! no others.
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
