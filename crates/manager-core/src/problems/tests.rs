@@ -359,7 +359,7 @@ fn a_drain_that_does_not_go_on_is_a_problem() {
     // Then that is what is told.
     down(&mut state, &[18]);
     let said = problems(&state, &soft, WallTime(0)).join("\n");
-    assert!(said.contains("have fewer copies") && !said.contains("the drain of"), "{said}");
+    assert!(said.contains("has fewer copies") && !said.contains("the drain of"), "{said}");
     ok(&mut state, Command::Register(register(2, Roles::DATA, 1)));
     soft.unmoved.insert((PgId(3), DiskId(2)), "y".into());
     ok(&mut state, drain(true));
