@@ -9,12 +9,13 @@
 //!
 //! Two ways in: [`StripeBuilder`] draws copies block by block, as the paper does; [`Chooser::choose_stripe_group`]
 //! plans a whole stripe group of placement groups and *chooses* distinct remote racks. [`Chooser::ear_successor`] is
-//! for repair.
+//! for repair, [`StripeSeats::arrange`] says who keeps what as the members of a stripe group are now.
 //!
-//! Not here: when a group is encoded, and by whom. The manager does not use this yet.
+//! Not here: when a group is encoded, and by whom.
 //!
 //! [`Chooser::choose_stripe_group`]: crate::Chooser::choose_stripe_group
 //! [`Chooser::ear_successor`]: crate::Chooser::ear_successor
+pub mod arrange;
 pub mod flow;
 pub mod group;
 pub mod repair;

@@ -14,4 +14,4 @@ pub mod pick;
 pub use choose::{Chooser, DiskCandidate, NoSuccessor, Seat, TooFewDisks, Vacancy};
 pub use domain::Domains;
 pub use nearness::{Nearness, Place, sort_by_nearness};
-pub use pick::{PgCandidate, pick};
+pub use pick::{PgCandidate, pick, pick_near};

@@ -45,6 +45,19 @@ pub fn pick(candidates: &[PgCandidate], random: u64) -> Option<usize> {
     Some(if better(&candidates[b], &candidates[a]) { b } else { a })
 }
 
+/// As [`pick`], and of those in the rack of whoever writes if there are any: unless another one is clearly emptier, or
+/// less busy.
+pub fn pick_near(candidates: &[PgCandidate], random: u64) -> Option<usize> {
+    let any = pick(candidates, random)?;
+    let is_near = |c: &PgCandidate| c.nearness <= Nearness::SameRack && (c.complete || !candidates[any].complete);
+    let near: Vec<usize> = (0..candidates.len()).filter(|i| is_near(&candidates[*i])).collect();
+    let of_rack: Vec<PgCandidate> = near.iter().map(|i| candidates[*i]).collect();
+    match pick(&of_rack, random) {
+        Some(best) if !better(&candidates[any], &of_rack[best]) => Some(near[best]),
+        _ => Some(any),
+    }
+}
+
 /// Whether `b` is clearly better than `a`: space first, then queues, then distance.
 fn better(b: &PgCandidate, a: &PgCandidate) -> bool {
     let longer = |x: u32, y: u32| x > y.saturating_mul(2) && x > y.saturating_add(QUEUE_SLACK);
@@ -94,6 +107,30 @@ mod tests {
         assert_eq!(counts(&[damaged(1), pg(2), damaged(3)]), [0, 12_000, 0]);
         assert!(counts(&[damaged(1), damaged(2)]).iter().all(|c| *c > 4_000));
         assert_eq!(pick(&[], 7), None);
+    }
+
+    /// Writers would leave the groups of their rack to others, or fill them while other racks are empty.
+    #[test]
+    fn a_writer_keeps_to_its_rack_while_that_has_room() {
+        let near = |id| PgCandidate { nearness: Nearness::SameRack, ..pg(id) };
+        let taken = |candidates: &[PgCandidate]| {
+            let mut counts = vec![0; candidates.len()];
+            for seed in 0..2_000u64 {
+                let random = seed.wrapping_mul(6_364_136_223_846_793_005);
+                counts[pick_near(candidates, random ^ (random >> 29)).expect("there are candidates")] += 1;
+            }
+            counts
+        };
+        let mut many: Vec<PgCandidate> = (1..20).map(pg).collect();
+        many.extend([near(20), near(21)]);
+        let counts = taken(&many);
+        assert!(counts[..19].iter().all(|c| *c == 0) && counts[19..].iter().all(|c| *c > 600), "{counts:?}");
+        let full = PgCandidate { free_bytes: 10, ..near(2) };
+        assert_eq!(taken(&[pg(1), full]), [2_000, 0]);
+        let damaged = PgCandidate { complete: false, ..near(2) };
+        assert_eq!(taken(&[pg(1), damaged]), [2_000, 0]);
+        assert_eq!(taken(&[PgCandidate { complete: false, ..pg(1) }, damaged]), [0, 2_000]);
+        assert_eq!(pick_near(&[], 1), None);
     }
 
     /// Full or busy disks would be filled further.

@@ -25,12 +25,13 @@
 //! | 16 | partitions: snapshots of volumes with several partitions (`QuietSnapshots`, `CutSnapshot`, `EndCut`, `FollowSnapshots`, `TxEffects.after_snapshot`, and what they leave in the namespace) |
 //! | 17 | partitions: several open appends of a file published at once (`PublishAppendRequest.more`), and none opened where the file has no room left |
 //! | 18 | partitions: snapshots and schedules of directories (`CreateSnapshotRequest.directory`, and what they leave in the namespace) |
+//! | 19 | manager: stripe groups (log command 43, and what it leaves in the checkpoint), settings of this level |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 18;
+pub const FEATURE_LEVEL: u32 = 19;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

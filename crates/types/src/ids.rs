@@ -53,6 +53,10 @@ id!(
     PgId, u32, "pg"
 );
 id!(
+    /// A stripe group: placement groups of copies that were planned together, to become shards where they lie.
+    StripeGroupId, u32, "sg"
+);
+id!(
     /// A Raft group on a node: 0 is the manager's group, a meta partition's group has the partition's number.
     GroupId, u32, "g"
 );

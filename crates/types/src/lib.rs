@@ -11,6 +11,7 @@ pub mod ids;
 pub mod layout;
 pub mod member;
 pub mod name;
+pub mod pg_class;
 pub mod scheme;
 pub mod shard;
 pub mod stage;
@@ -24,10 +25,11 @@ pub use error_code::{ErrorCode, RetryClass};
 pub use feature::{FEATURE_LEVEL, Understanding};
 pub use ids::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, Incarnation, InodeId, NodeId, PartitionId, PgId, SessionId,
-    VolumeId,
+    StripeGroupId, VolumeId,
 };
 pub use layout::{Layout, LayoutError};
 pub use member::MemberState;
+pub use pg_class::PgClass;
 pub use scheme::Scheme;
 pub use stage::{Stage, StageAfter, StageHours};
 pub use stripe::{ColumnPart, EXTENT_SHARED, ExtentKind, Stripe};

@@ -9,7 +9,7 @@
 use super::flow::{Slot, SurvivorFlow};
 use super::shape::EarShape;
 use crate::choose::{Chooser, DiskCandidate, Seat, mix};
-use cairn_types::DiskId;
+use cairn_types::{DiskId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the members of a column are, the primary first, and which of them keeps the shard.
@@ -120,14 +120,14 @@ impl StripeSeats {
         order.sort_by_key(|column| Some(*column) == last);
         for column in &order {
             let ColumnSeats { members, survivor } = &self.columns[*column];
-            let copies: Vec<Slot> = members.iter().map(slot).collect();
+            let copies: Vec<Slot> = members.iter().map(Seat::slot).collect();
             if !flow.try_keep(&copies, copies[*survivor]) {
                 return None;
             }
         }
         let mut survivors = vec![0; order.len()];
         for (at, column) in order.into_iter().enumerate() {
-            let kept = self.columns[column].members.iter().position(|seat| slot(seat) == flow.kept(at));
+            let kept = self.columns[column].members.iter().position(|seat| seat.slot() == flow.kept(at));
             survivors[column] = kept.expect("what is kept is a copy");
         }
         Some(survivors)
@@ -139,10 +139,6 @@ impl StripeSeats {
             EarMember::Parity(parity) => self.parities[parity],
         }
     }
-}
-
-fn slot(seat: &Seat) -> Slot {
-    Slot { node: seat.node, rack: seat.rack }
 }
 
 impl Chooser {
@@ -162,8 +158,14 @@ impl Chooser {
             return Err(NoEarSuccessor::NoDisk);
         }
         let seat = |disk: &DiskCandidate| Seat { node: disk.node, rack: disk.rack, host: disk.host };
-        let keep = free.into_iter().filter_map(|i| Some((i, seats.with(member, seat(&self.disks[i]))?)));
-        let keep: Vec<(usize, Vec<usize>)> = keep.collect();
+        // What disks of one node come to is the same.
+        let mut known: BTreeMap<NodeId, Option<Vec<usize>>> = BTreeMap::new();
+        let mut keep: Vec<(usize, Vec<usize>)> = Vec::new();
+        for i in free {
+            let at = seat(&self.disks[i]);
+            let survivors = known.entry(at.node).or_insert_with(|| seats.with(member, at));
+            keep.extend(survivors.clone().map(|survivors| (i, survivors)));
+        }
         if keep.is_empty() {
             let near = |disk: &DiskCandidate| match member {
                 EarMember::Copy { column, member: 0 } => seats.near_enough(column, 0, seat(disk)),

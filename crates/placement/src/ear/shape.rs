@@ -59,6 +59,20 @@ impl EarShape {
         Self::new(copies, k, m, (k + m).div_ceil(racks.max(1)))
     }
 
+    /// The shape that survives most racks among those that racks with so many nodes can hold.
+    pub fn safest(copies: usize, k: usize, m: usize, nodes: &BTreeMap<u32, usize>) -> Result<Self, EarRefusal> {
+        let mut shape = Self::fitting(copies, k, m, nodes.len())?;
+        loop {
+            let tried = nodes.keys().map(|core| shape.check(nodes, *core));
+            match tried.reduce(|best, next| best.or(next)) {
+                Some(Ok(())) => return Ok(shape),
+                Some(Err(refusal)) if shape.rack_capacity >= shape.shards() => return Err(refusal),
+                None => return shape.check(nodes, 0).map(|()| shape),
+                Some(Err(_)) => shape.rack_capacity += 1,
+            }
+        }
+    }
+
     /// Shards lie in this many racks only (the paper's R′), the core rack among them.
     pub fn within(self, target_racks: usize) -> Result<Self, EarRefusal> {
         let wanted = self.racks_wanted();
@@ -181,6 +195,22 @@ mod tests {
         assert_eq!(EarShape::new(3, 10, 4, 0), Err(EarRefusal::EmptyShape));
         assert_eq!(shape.within(13), Err(EarRefusal::TooFewTargets { targets: 13, wanted: 14, capacity: 1 }));
         assert_eq!(shape.within(14).expect("enough").target_racks(), Some(14));
+    }
+
+    /// Groups would survive fewer racks than they could, or none be made although some can.
+    #[test]
+    fn the_safest_shape_is_the_one_with_fewest_shards_in_a_rack() {
+        let safest = |k, m, counts: &[usize]| EarShape::safest(3, k, m, &racks(counts));
+        let capacity = |k, m, counts: &[usize]| safest(k, m, counts).expect("it fits").rack_capacity();
+        assert_eq!(capacity(6, 3, &[2; 9]), 1);
+        assert_eq!(capacity(6, 3, &[2; 8]), 2);
+        assert_eq!(capacity(6, 3, &[3; 3]), 3);
+        assert_eq!(capacity(3, 2, &[4, 4]), 3);
+        assert_eq!(capacity(3, 2, &[4, 2, 1]), 2, "racks of different sizes");
+        assert_eq!(capacity(3, 2, &[5, 2, 0]), 3, "two racks count, and one of them has few nodes");
+        assert_eq!(safest(3, 2, &[9]), Err(EarRefusal::NoRemoteRack { nodes: 2 }));
+        assert!(matches!(safest(6, 3, &[2, 2, 2]), Err(EarRefusal::TooFewNodes { wanted: 9, have: 6, .. })));
+        assert!(safest(6, 3, &[]).is_err());
     }
 
     /// Users would be promised more racks than the layout survives.
