@@ -18,6 +18,7 @@ mod repair;
 mod restore;
 mod scrub;
 mod status;
+mod stripe;
 mod support_bundle;
 mod target;
 mod volume;

@@ -366,7 +366,7 @@ impl State {
         };
         let disk = |disk: &u32| Disk { id: *disk, node: *disk, ..Default::default() };
         let pg =
-            |state: &PgState| Pg { state: Some(state.clone()), writable: true, free_bytes: 1 << 40, used_bytes: 0 };
+            |state: &PgState| Pg { state: Some(state.clone()), writable: true, free_bytes: 1 << 40, ..Pg::default() };
         ClusterMap {
             cluster: vec![7; 16],
             version: self.version,

@@ -2,9 +2,9 @@
 //!
 //! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is
 //! made of `partitions` whenever a map changes what one of those is in charge of.
-use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgId, Scheme};
+use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgClass, PgId, Scheme, StripeGroupId};
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
+use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, PgColumn, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,6 +48,35 @@ pub struct PgView {
     pub members: Vec<(u32, MemberState)>,
     pub writable: bool,
     pub free_bytes: u64,
+    /// What it is in a stripe group, if it is in one.
+    pub column: Option<ColumnView>,
+}
+
+/// What a placement group is in a stripe group, decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ColumnView {
+    pub group: StripeGroupId,
+    /// The data shard that it is to become.
+    pub position: u32,
+    /// The scheme that it is encoded to.
+    pub later: Scheme,
+    /// Where the primaries of all its columns are.
+    pub core_rack: String,
+    /// Most shards of a stripe in a rack.
+    pub rack_capacity: u32,
+}
+
+impl ColumnView {
+    /// `None`: of a later version.
+    fn decode(column: &PgColumn) -> Option<ColumnView> {
+        Some(ColumnView {
+            group: StripeGroupId(column.group),
+            position: column.position,
+            later: Scheme::from_code(u8::try_from(column.later).ok()?)?,
+            core_rack: column.core_rack.clone(),
+            rack_capacity: column.rack_capacity,
+        })
+    }
 }
 
 impl PgView {
@@ -55,7 +84,14 @@ impl PgView {
     pub fn decode(pg: &Pg) -> Option<PgView> {
         let state = pg.state.as_ref()?;
         let mut view = PgView::decode_state(state)?;
-        view.writable = pg.writable && !state.retired;
+        view.column = pg.column.as_ref().and_then(ColumnView::decode);
+        let takes = match (&pg.column, &view.column) {
+            (None, _) => pg.writable,
+            (Some(column), Some(_)) => column.writable,
+            // Nobody knows what it takes.
+            (Some(_), None) => false,
+        };
+        view.writable = takes && !state.retired;
         view.free_bytes = pg.free_bytes;
         Some(view)
     }
@@ -74,7 +110,12 @@ impl PgView {
             members,
             writable: false,
             free_bytes: 0,
+            column: None,
         })
+    }
+    /// Whose chunks it takes.
+    pub fn class(&self) -> PgClass {
+        PgClass { scheme: self.scheme, later: self.column.as_ref().map(|column| column.later) }
     }
     /// Disks that answer reads, in order; the first one is the primary.
     pub fn serving(&self) -> impl Iterator<Item = u32> + '_ {
@@ -162,6 +203,7 @@ impl ClusterView {
             }
             view.writable = known.writable;
             view.free_bytes = known.free_bytes;
+            view.column = known.column.clone();
         }
         self.pgs.insert(view.id.0, view);
     }
@@ -191,7 +233,7 @@ mod tests {
         let members =
             states.iter().zip(10..).map(|(state, disk)| PgMember { disk, state: *state, node: disk }).collect();
         let state = PgState { pg: id, volume: 1, scheme: 3, epoch, creation_epoch: 1, members, ..PgState::default() };
-        Pg { state: Some(state), writable: true, free_bytes: 1, used_bytes: 0 }
+        Pg { state: Some(state), writable: true, free_bytes: 1, ..Pg::default() }
     }
 
     #[test]

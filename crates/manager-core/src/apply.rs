@@ -11,6 +11,7 @@ mod pgs;
 mod register;
 mod remove;
 mod replace;
+mod stripe_groups;
 mod take_up;
 mod volume_partitions;
 mod volumes;
@@ -112,6 +113,7 @@ impl State {
             Command::Rejoin(c) => self.rejoin(c, raised),
             Command::CaughtUp(c) => self.caught_up(c, raised),
             Command::CreatePgs(c) => self.create_pgs(time, c, raised),
+            Command::CreateStripeGroups(c) => self.create_stripe_groups(time, c, raised),
             Command::SetPgsOpen(c) => self.set_pgs_open(c),
             Command::CreateVolume(c) => self.create_volume(time, c),
             Command::DeleteVolume(c) => self.delete_volume(c, raised),
@@ -177,8 +179,12 @@ impl State {
         if !flaws.is_empty() {
             return Ok(Outcome::Mistakes(flaws));
         }
+        let before = self.config.number(crate::config::Key::StripeGroups);
         match self.config.set(command.items.iter().map(|item| (item.key.as_str(), item.value.as_str()))) {
-            Ok(()) => Ok(Outcome::Done),
+            Ok(()) => {
+                self.touch_columns_if(before);
+                Ok(Outcome::Done)
+            }
             Err(mistakes) => Ok(Outcome::Mistakes(mistakes)),
         }
     }

@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::pg::Pg;
 use crate::record::{Body, HeadRecord, Record, SettingRecord, VolumeRecord};
 use crate::state::State;
+use crate::stripe::StripeGroup;
 use cairn_types::crc32c;
 use prost::Message;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
         .chain(state.volumes().map(|i| Body::Volume(VolumeRecord::of(i, state.trash_promises.get(&i.id)))))
         .chain(state.partitions().map(|i| Body::Partition(i.into())))
         .chain(state.pgs().map(|i| Body::Pg(i.into())))
+        .chain(state.stripe_groups().map(|i| Body::StripeGroup(i.into())))
         .chain(state.jobs().map(|i| Body::Job(i.into())))
         .chain(state.drains().map(|i| Body::Drain(i.into())))
         .chain(state.hibernations().map(|i| Body::Hibernation(i.into())))
@@ -214,6 +216,7 @@ impl Reader {
                 let item = Pg::try_from(record)?;
                 state.pgs.insert(item.id, Arc::new(item));
             }
+            Body::StripeGroup(record) => state.put_stripe_group(StripeGroup::try_from(record)?),
             Body::Job(record) => {
                 let item = Job::try_from(record)?;
                 state.jobs.insert(item.id, Arc::new(item));

@@ -14,6 +14,7 @@ pub use volumes::{
 };
 
 use crate::config::{Key, STAGE_LEVEL};
+use crate::stripe::STRIPE_LEVEL;
 use cairn_types::Layout;
 use cairn_types::generation::Generation;
 use prost::{Message, Oneof};
@@ -28,7 +29,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
     )]
     pub command: Option<Command>,
 }
@@ -118,6 +119,8 @@ pub enum Command {
     AddPartitions(crate::more_partitions::AddPartitions),
     #[prost(message, tag = "42")]
     RangeEnded(crate::more_partitions::RangeEnded),
+    #[prost(message, tag = "43")]
+    CreateStripeGroups(CreateStripeGroups),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -447,6 +450,34 @@ pub struct Disks {
     pub full: Vec<u32>,
 }
 
+/// Stripe groups that the leader planned. Of feature level 19.
+#[derive(Clone, PartialEq, Message)]
+pub struct CreateStripeGroups {
+    #[prost(uint32, tag = "1")]
+    pub volume: u32,
+    /// Of the columns: copies.
+    #[prost(uint32, tag = "2")]
+    pub scheme: u32,
+    /// The scheme that they are encoded to.
+    #[prost(uint32, tag = "3")]
+    pub later: u32,
+    #[prost(message, repeated, tag = "4")]
+    pub groups: Vec<StripeGroupOf>,
+}
+
+/// A new stripe group.
+#[derive(Clone, PartialEq, Message)]
+pub struct StripeGroupOf {
+    #[prost(string, tag = "1")]
+    pub core_rack: String,
+    /// Most shards in a rack.
+    #[prost(uint32, tag = "2")]
+    pub rack_capacity: u32,
+    /// The primary of each is in the core rack.
+    #[prost(message, repeated, tag = "3")]
+    pub columns: Vec<Disks>,
+}
+
 /// Groups that take new chunks, or no longer.
 #[derive(Clone, PartialEq, Message)]
 pub struct SetPgsOpen {
@@ -530,6 +561,7 @@ impl Command {
             Self::ForcePg(command) if !command.fresh.is_empty() => 15,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
+            Self::CreateStripeGroups(_) => STRIPE_LEVEL,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let levels = command.items.iter().filter_map(|item| {

@@ -116,6 +116,8 @@ keys! {
         "hours of the day (UTC) in which files of staged layouts are encoded: always, never, or such as 22-6";
     StageRate = "stage_rate", "100m", Kind::Size(0, 1 << 50),
         "bytes a second of files that are encoded later, in each meta partition; 0: as fast as it goes";
+    StripeGroups = "stripe_groups", "off", Kind::Switch,
+        "whether copies of staged layouts are placed for encoding within a rack: in two racks each, so that one rack may fail before they are encoded";
     TrashExpiry = "trash_expiry", "72h", Kind::Millis(0, 10_000 * HOUR),
         "time that what cairn fs rm removes (where no directory says otherwise) and deleted volumes stay in the trash; 0s: none";
 }
@@ -143,6 +145,7 @@ impl Key {
             Key::ClockDifferenceMax => 5,
             Key::PartitionLoad | Key::PartitionMemory => 6,
             Key::StageHours | Key::StageRate => STAGE_LEVEL,
+            Key::StripeGroups => crate::stripe::STRIPE_LEVEL,
             _ => 0,
         }
     }

@@ -58,7 +58,8 @@ impl State {
         if let Some((one, other)) = self.shared_inodes() {
             return Err(format!("{one} and {other} have the same inodes of one volume"));
         }
-        self.pgs().try_for_each(|pg| self.check_pg(pg))
+        self.pgs().try_for_each(|pg| self.check_pg(pg))?;
+        self.check_stripe_groups()
     }
 
     /// Two partitions that own the same inodes, if there are such.

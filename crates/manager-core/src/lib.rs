@@ -1,11 +1,12 @@
 //! The manager's state machine. Layer 2: no I/O, no clock, no randomness; `apply` is deterministic.
 //!
 //! [`State`] is what the manager's Raft group replicates: cluster id, nodes, disks, volumes, meta partitions, placement
-//! groups with their epochs and member states, session ids, configuration. [`Command`]s change it; [`State::map`]
-//! answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole. Beside it are
-//! pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`], [`Grayness`], [`leaders`]
-//! (whose leadership goes elsewhere), [`plan`] (which groups to make), [`repair`] and [`moves`] (whose places others
-//! get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and is lost with it.
+//! groups with their epochs and member states, stripe groups, session ids, configuration. [`Command`]s change it;
+//! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
+//! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`],
+//! [`Grayness`], [`leaders`] (whose leadership goes elsewhere), [`plan`] (which groups to make), [`repair`] and
+//! [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and
+//! is lost with it.
 //!
 //! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
 pub mod apply;
@@ -40,6 +41,7 @@ pub mod restored;
 pub mod slowness;
 pub mod soft;
 pub mod state;
+pub mod stripe;
 pub mod take_up;
 pub mod volume_settings;
 

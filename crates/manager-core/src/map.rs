@@ -223,10 +223,25 @@ impl State {
         let free = pg.members.iter().filter(|m| m.state == MemberState::Serving);
         wire::Pg {
             state: Some(self.pg_state(pg)),
-            writable: pg.is_writable(),
+            // Whoever knows of no columns would write anything to them.
+            writable: pg.is_writable() && pg.column.is_none(),
             free_bytes: free.map(|m| self.free_above_reserve(m.disk, soft)).min().unwrap_or(0),
             used_bytes: soft.pg_used.get(&pg.id).copied().unwrap_or(0),
+            column: self.column_message(pg),
         }
+    }
+
+    fn column_message(&self, pg: &Pg) -> Option<wire::PgColumn> {
+        let column = pg.column?;
+        let group = self.stripe_group(column.group);
+        Some(wire::PgColumn {
+            group: column.group.get(),
+            position: u32::from(column.position),
+            later: u32::from(column.later.code()),
+            core_rack: group.map(|group| group.core_rack.clone()).unwrap_or_default(),
+            rack_capacity: group.map_or(0, |group| u32::from(group.rack_capacity)),
+            writable: pg.is_writable() && self.config.number(Key::StripeGroups) == 1,
+        })
     }
 
     /// A group as its members store it.

@@ -102,7 +102,8 @@ pub fn plan(state: &State, soft: &Soft, now: Time, heard: impl Fn(NodeId) -> boo
         // Whoever leaves because of the domains has to get a better place.
         let beside = if emptied(old) { fullest(&seats) } else { [0, 0] };
         let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside };
-        match planner.find(&vacancy, |new| emptied(old) || is_better(new, seats[position], &others)) {
+        match planner.find_for((pg, position), &vacancy, |new| emptied(old) || is_better(new, seats[position], &others))
+        {
             Found::Disk(_) if plan.groups.len() >= GROUPS_MAX => plan.queued += 1,
             Found::Disk(new) => {
                 let swaps = vec![Swap { old: old.get(), new: new.get() }];

@@ -16,6 +16,7 @@ pub use older::Older;
 pub use replace::FORMERS_MAX;
 
 use crate::member_table::{Around, MemberEvent, next};
+use crate::stripe::Column;
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 
 /// A disk in a placement group.
@@ -51,6 +52,8 @@ pub struct Pg {
     pub scheme: Scheme,
     pub epoch: Epoch,
     pub creation_epoch: Epoch,
+    /// What it is in a stripe group, if it is in one.
+    pub column: Option<Column>,
     /// In order; the primary is the first serving one. In an erasure group member i holds shard i.
     pub members: Vec<Member>,
     /// Disks whose places others have, in the order in which they left.
@@ -82,6 +85,7 @@ impl Pg {
             scheme,
             epoch,
             creation_epoch,
+            column: None,
             members,
             formers: Vec::new(),
             joining: None,

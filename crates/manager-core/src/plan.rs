@@ -10,7 +10,8 @@
 //! empty until those are full.
 //!
 //! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the
-//! beginning: writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: the log.
+//! beginning: writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: columns of
+//! stripe groups ([`crate::stripe::plan`]), the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
 use crate::config::{Key, layout_flaw};
@@ -18,7 +19,7 @@ use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
-use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, MemberState, Scheme, VolumeId};
+use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, MemberState, PgClass, Scheme, VolumeId};
 use cairn_wire::error::WireError;
 use std::collections::BTreeSet;
 
@@ -89,7 +90,7 @@ fn on_idle(state: &State, chooser: &mut Chooser, scheme: Scheme, idle: &[DiskId]
 /// Disks with no group of this volume and scheme that have room for one: at least for as much as a group gets
 /// elsewhere.
 pub fn idle(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme) -> Vec<DiskId> {
-    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme && !pg.retired);
+    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.class() == scheme.into() && !pg.retired);
     let (wanted, most) = (target(state, scheme), state.config().number(Key::PgsPerVolumeMax) as usize);
     let writable = ours().filter(|pg| pg.is_writable()).count();
     // With the most groups that may be there are disks without one.
@@ -120,12 +121,13 @@ pub struct Need {
 /// What the data nodes keep of each disk before they tell what is free; named in errors only.
 const DISK_OWN_RESERVE: u64 = 256 << 20;
 
-/// Counts the groups of a volume and scheme: cheap beside planning.
-pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
-    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme);
+/// Counts the groups of a volume and class: cheap beside planning.
+pub fn need(state: &State, volume: VolumeId, class: impl Into<PgClass>) -> Need {
+    let class = class.into();
+    let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.class() == class);
     let writable = ours().filter(|pg| pg.is_writable()).count();
     let complete = ours().filter(|pg| pg.is_writable() && pg.is_complete()).count();
-    let target = target(state, scheme);
+    let target = target(state, class.scheme);
     let mut missing = target.saturating_sub(writable);
     if complete == 0 {
         missing = missing.max(target.div_ceil(4));
@@ -135,23 +137,24 @@ pub fn need(state: &State, volume: VolumeId, scheme: Scheme) -> Need {
 
 /// Closed groups that are opened before new ones are made: all their serving members have room again, if only a little.
 /// Else a disk around its reserve would get new groups each time that some space comes back. Complete ones first.
-pub fn reopen(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, but_for: &[u32]) -> Vec<u32> {
+pub fn reopen(state: &State, soft: &Soft, volume: VolumeId, class: impl Into<PgClass>, but_for: &[u32]) -> Vec<u32> {
+    let class = class.into();
     let has_room = |pg: &Pg| {
         let mut serving = pg.members.iter().filter(|m| m.state == MemberState::Serving);
         serving.all(|m| state.free_above_reserve(m.disk, soft) > 0)
     };
-    let closed = state.pgs().filter(|pg| pg.volume == volume && pg.scheme == scheme && !pg.open && !pg.retired);
+    let closed = state.pgs().filter(|pg| pg.volume == volume && pg.class() == class && !pg.open && !pg.retired);
     let able = closed.filter(|pg| pg.has_write_minimum() && has_room(pg) && !but_for.contains(&pg.id.get()));
     let mut found: Vec<&Pg> = able.collect();
     found.sort_by_key(|pg| !pg.is_complete());
-    found.truncate(need(state, volume, scheme).missing.min(GROUPS_MAX));
+    found.truncate(need(state, volume, class).missing.min(GROUPS_MAX));
     found.into_iter().map(|pg| pg.id.get()).collect()
 }
 
-/// The schemes whose groups files of a scheme need: its own, and that of what is too short for a row.
-pub fn schemes_for(scheme: Scheme) -> impl Iterator<Item = Scheme> {
-    let short = Some(scheme.short_scheme()).filter(|short| *short != scheme);
-    std::iter::once(scheme).chain(short)
+/// The classes whose groups files of a class need: its own, and that of what is too short for a row.
+pub fn classes_for(class: PgClass) -> impl Iterator<Item = PgClass> {
+    let short = Some(class.short()).filter(|short| *short != class);
+    std::iter::once(class).chain(short)
 }
 
 /// Whether files of this layout can be written in this cluster as it is.

@@ -334,7 +334,8 @@ impl Builder<'_> {
         let members: Vec<_> = pg.members.iter().map(|member| (member.disk, node_of(member.disk))).collect();
         members.into_iter().for_each(|(disk, node)| self.missing_disk(disk, node));
         self.say(Weight::Missing, format!("{} was found on no disk; it is as the backup has it", pg.id));
-        let mut new = Pg { formers: Vec::new(), joining: None, version: self.state.version, ..pg };
+        // Data nodes do not know of columns: those that were found are none any more.
+        let mut new = Pg { formers: Vec::new(), joining: None, column: None, version: self.state.version, ..pg };
         new.epoch = Epoch(new.epoch.0 + EPOCH_STEP);
         self.state.pgs.insert(new.id, Arc::new(new));
     }

@@ -18,7 +18,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub body: Option<Body>,
 }
 
@@ -56,6 +56,8 @@ pub(crate) enum Body {
     Gray(crate::gray::GrayRecord),
     #[prost(message, tag = "15")]
     Mark(crate::marks::MarkOf),
+    #[prost(message, tag = "16")]
+    StripeGroup(crate::stripe::StripeGroupRecord),
 }
 
 /// What is away for a time.
@@ -143,6 +145,9 @@ pub(crate) struct HeadRecord {
     pub level: u32,
     #[prost(message, optional, tag = "16")]
     pub restored: Option<crate::restored::Restored>,
+    /// Stripe groups made so far.
+    #[prost(uint32, tag = "17")]
+    pub stripe_groups_begun: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -282,6 +287,7 @@ impl HeadRecord {
             events: next.event,
             level: 0,
             restored: None,
+            stripe_groups_begun: next.stripe_group - 1,
         }
     }
 
@@ -304,6 +310,7 @@ impl HeadRecord {
             session: self.next_session,
             job: self.jobs_begun.saturating_add(1),
             event: self.events,
+            stripe_group: self.stripe_groups_begun.saturating_add(1),
         }
     }
 }

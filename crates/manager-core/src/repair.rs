@@ -4,7 +4,8 @@
 //! serves with the fewest members that writes need, or fewer. One whose former disk is in service again is not: that
 //! one gets its place back (see [`returns`]). One that never had anything and whose disk is full is due at once. The
 //! most endangered groups are first: those with the fewest serving members beyond what reads need. Domains are kept as
-//! [`Chooser::successor`] does; what cannot be replaced is named with the reason. Invariants: never more in flight than
+//! [`Chooser::successor`] does, of columns of stripe groups as [`Chooser::ear_successor`] does if there is such a disk;
+//! what cannot be replaced is named with the reason. Invariants: never more in flight than
 //! the settings say, on a disk and in the cluster; nobody is replaced whom reading needs.
 //!
 //! Not here: the log, and what a replacement is ([`crate::pg`]).
@@ -15,6 +16,8 @@ use crate::pg::{Member, Pg};
 use crate::plan::candidates_in;
 use crate::soft::Soft;
 use crate::state::State;
+use crate::stripe::seats::Seats;
+use cairn_placement::ear::EarMember;
 use cairn_placement::{Chooser, DiskCandidate, Domains, NoSuccessor, Seat, Vacancy};
 use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time, WallTime};
 use std::collections::BTreeMap;
@@ -216,6 +219,8 @@ pub(crate) struct Planner<'a> {
     /// Among those that have fewer than the maximum in flight.
     chooser: Chooser,
     flights: BTreeMap<DiskId, usize>,
+    /// Who gets which place of a column by what was planned so far.
+    coming: BTreeMap<(PgId, usize), DiskId>,
     left: usize,
     most: usize,
 }
@@ -244,7 +249,7 @@ impl<'a> Planner<'a> {
         all.iter_mut().filter(|disk| disk.free_bytes == 0).for_each(|disk| (disk.free_bytes, disk.room) = (1, 0));
         let mut chooser = Chooser::new(all.iter().copied(), seed);
         flights.iter().filter(|(_, count)| **count >= most).for_each(|(disk, _)| chooser.close(*disk));
-        Self { state, soft, domains, all, chooser, flights, left, most }
+        Self { state, soft, domains, all, chooser, flights, coming: BTreeMap::new(), left, most }
     }
 
     pub(crate) fn seat(&mut self, disk: DiskId) -> Seat {
@@ -275,13 +280,18 @@ impl<'a> Planner<'a> {
         if !fits(self.seat(new)) {
             return None;
         }
+        Some(self.fly(new))
+    }
+
+    /// It counts as in flight.
+    fn fly(&mut self, new: DiskId) -> DiskId {
         self.left -= 1;
         let flights = self.flights.entry(new).or_default();
         *flights += 1;
         if *flights >= self.most {
             self.chooser.close(new);
         }
-        Some(new)
+        new
     }
 
     /// As [`choose`](Self::choose) where only some places will do, with the reason if there is none.
@@ -295,6 +305,66 @@ impl<'a> Planner<'a> {
             Ok(_) => Found::None(NoSuccessor::Domain),
             Err(why) => Found::None(why),
         }
+    }
+
+    /// As [`find`](Self::find) for a place of a group; of a column first among disks with which its stripe group
+    /// encodes in its core rack. Copies come before that: if there is none, any that fits.
+    pub(crate) fn find_for(
+        &mut self,
+        (pg, position): (&Pg, usize),
+        vacancy: &Vacancy<'_>,
+        fits: impl Fn(Seat) -> bool,
+    ) -> Found {
+        let found = match self.near_core(pg, position, vacancy) {
+            Some(found) => found,
+            None => self.find(vacancy, fits),
+        };
+        if let Found::Disk(new) = found {
+            self.coming.insert((pg.id, position), new);
+        }
+        found
+    }
+
+    /// As [`choose`](Self::choose) for a place of a group; of a column only a disk with which its stripe group encodes
+    /// in its core rack.
+    pub(crate) fn choose_for(&mut self, (pg, position): (&Pg, usize), vacancy: &Vacancy<'_>) -> Option<DiskId> {
+        let new = match (pg.column, self.near_core(pg, position, vacancy)) {
+            (None, _) => self.choose(vacancy),
+            (Some(_), Some(Found::Disk(new))) => Some(new),
+            (Some(_), _) => None,
+        }?;
+        self.coming.insert((pg.id, position), new);
+        Some(new)
+    }
+
+    /// A disk for a place of a column that lets its stripe group encode in its core rack. `None`: there is none, or it
+    /// is no column.
+    fn near_core(&mut self, pg: &Pg, position: usize, vacancy: &Vacancy<'_>) -> Option<Found> {
+        let column = pg.column?;
+        if self.left == 0 {
+            return None;
+        }
+        let state = self.state;
+        let group = state.stripe_group(column.group)?;
+        let core = self.domains.rack(&group.core_rack);
+        let coming = std::mem::take(&mut self.coming);
+        let disk_at = |pg: &Pg, at: usize| {
+            let joining = pg.joining.filter(|joining| usize::from(joining.position) == at).map(|joining| joining.disk);
+            coming.get(&(pg.id, at)).copied().or(joining).unwrap_or(pg.members[at].disk)
+        };
+        let seats = Seats::new(state, group, core, disk_at, |disk| self.seat(disk));
+        self.coming = coming;
+        let (row, bytes) = (usize::from(column.position), vacancy.bytes);
+        // One that lies otherwise already is a group like others.
+        let seats = seats?.arrange()?;
+        let member = EarMember::Copy { column: row, member: position };
+        if let Ok(found) = self.chooser.ear_successor(&seats, member, vacancy.taken, bytes) {
+            return Some(Found::Disk(self.fly(found.disk)));
+        }
+        let found = Chooser::new(self.all.clone(), 0).ear_successor(&seats, member, vacancy.taken, bytes);
+        // A last copy does not wait for the best place.
+        let waits = pg.count(MemberState::Serving) > pg.scheme.read_minimum();
+        (found.is_ok() && waits).then_some(Found::Later)
     }
 
     /// Who leaves one group and who comes.
@@ -311,7 +381,7 @@ impl<'a> Planner<'a> {
             }
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
             let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: [0, 0] };
-            let new = match self.find(&vacancy, |_| true) {
+            let new = match self.find_for((pg, position), &vacancy, |_| true) {
                 Found::Disk(new) => new,
                 Found::Later => {
                     plan.queued += 1;

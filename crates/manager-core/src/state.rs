@@ -11,7 +11,8 @@ use crate::items::{Cluster, Disk, NODE_ID_FIRST, Node, Partition, Volume};
 use crate::job::Job;
 use crate::maintenance::{Drain, Hibernation, Target};
 use crate::pg::Pg;
-use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, VolumeId, WallTime};
+use crate::stripe::StripeGroup;
+use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, StripeGroupId, VolumeId, WallTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub struct Counters {
     pub job: u64,
     /// Events so far.
     pub event: u64,
+    pub stripe_group: u32,
 }
 
 impl Default for Counters {
@@ -42,6 +44,7 @@ impl Default for Counters {
             session: 1,
             job: 1,
             event: 0,
+            stripe_group: 1,
         }
     }
 }
@@ -70,6 +73,8 @@ pub struct State {
     pub(crate) trash_promises: BTreeMap<VolumeId, WallTime>,
     pub(crate) partitions: BTreeMap<PartitionId, Arc<Partition>>,
     pub(crate) pgs: BTreeMap<PgId, Arc<Pg>>,
+    /// Told with their columns, and never changed while these are filled.
+    pub(crate) stripe_groups: BTreeMap<StripeGroupId, Arc<StripeGroup>>,
     /// Not part of the cluster map.
     pub(crate) jobs: BTreeMap<u64, Arc<Job>>,
     /// What is being emptied. Not part of the cluster map.
@@ -273,6 +278,7 @@ impl State {
                 if let Some(pg) = self.pgs.remove(&id) {
                     pg.disks().for_each(|disk| unindex(&mut self.pgs_of_disk, disk, id));
                     pg.formers.iter().for_each(|f| unindex(&mut self.former_pgs_of_disk, f.disk, id));
+                    pg.column.into_iter().for_each(|column| self.forget_column(column));
                 }
             }
         }

@@ -2,9 +2,9 @@
 //!
 //! A writer that meets a full group has it closed and another one made. How full disks are is known from heartbeats, up
 //! to a second later: until then the others are made on the same disks, and are found full as well. Invariant: while
-//! groups of a volume and scheme are found full, others are made at most every [`MADE_APART`]; else some hundreds would
+//! groups of a volume and class are found full, others are made at most every [`MADE_APART`]; else some hundreds would
 //! be made in that second, and stay.
-use cairn_types::{Scheme, Time, VolumeId};
+use cairn_types::{PgClass, Time, VolumeId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ const MADE_APART: Duration = Duration::from_millis(1200);
 /// So long after one was found full they still are.
 const FULL_FOR: Duration = Duration::from_secs(10);
 
-/// By volume and scheme, so bounded by these.
+/// By volume and class, so bounded by these.
 #[derive(Default, Debug)]
-pub(crate) struct FoundFull(BTreeMap<(VolumeId, Scheme), Found>);
+pub(crate) struct FoundFull(BTreeMap<(VolumeId, PgClass), Found>);
 
 #[derive(Default, Debug)]
 struct Found {
@@ -25,18 +25,18 @@ struct Found {
 
 impl FoundFull {
     /// A group was found full.
-    pub(crate) fn full(&mut self, volume: VolumeId, scheme: Scheme, now: Time) {
-        self.0.entry((volume, scheme)).or_default().full = Some(now);
+    pub(crate) fn full(&mut self, volume: VolumeId, class: PgClass, now: Time) {
+        self.0.entry((volume, class)).or_default().full = Some(now);
     }
     /// Others were made; it matters only behind one that was found full.
-    pub(crate) fn made(&mut self, volume: VolumeId, scheme: Scheme, now: Time) {
-        if let Some(found) = self.0.get_mut(&(volume, scheme)) {
+    pub(crate) fn made(&mut self, volume: VolumeId, class: PgClass, now: Time) {
+        if let Some(found) = self.0.get_mut(&(volume, class)) {
             found.made = Some(now);
         }
     }
     /// Whether others may be made now.
-    pub(crate) fn may_make(&self, volume: VolumeId, scheme: Scheme, now: Time) -> bool {
-        let Some(Found { full: Some(full), made: Some(made) }) = self.0.get(&(volume, scheme)) else { return true };
+    pub(crate) fn may_make(&self, volume: VolumeId, class: PgClass, now: Time) -> bool {
+        let Some(Found { full: Some(full), made: Some(made) }) = self.0.get(&(volume, class)) else { return true };
         now.since(*full) >= FULL_FOR || now.since(*made) >= MADE_APART
     }
 }
@@ -48,7 +48,8 @@ mod tests {
     /// A cluster that gets full would have hundreds of empty groups; or one that has room none for a while.
     #[test]
     fn others_are_made_when_loads_may_be_known() {
-        let (volume, r3, r2) = (VolumeId(1), Scheme::Replicated(3), Scheme::Replicated(2));
+        let class = |copies| PgClass::from(cairn_types::Scheme::Replicated(copies));
+        let (volume, r3, r2) = (VolumeId(1), class(3), class(2));
         let at = |millis: u64| Time(millis * 1_000_000);
         let mut found = FoundFull::default();
         found.made(volume, r3, at(1000));

@@ -129,8 +129,16 @@ mod tests {
         let mut group = |id: u32, members: &[u32]| {
             let members = members.iter().map(|disk| (*disk, MemberState::Serving)).collect();
             let scheme = Scheme::from_code(3).expect("r3");
-            let group =
-                PgView { id: PgId(id), volume: 1, scheme, epoch: Epoch(1), members, writable: true, free_bytes: 0 };
+            let group = PgView {
+                id: PgId(id),
+                volume: 1,
+                scheme,
+                epoch: Epoch(1),
+                members,
+                writable: true,
+                free_bytes: 0,
+                column: None,
+            };
             view.pgs.insert(id, group);
         };
         group(1, &[20, 10, 40]);

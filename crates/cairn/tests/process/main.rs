@@ -71,6 +71,7 @@ mod snapshots;
 mod split;
 mod staged;
 mod stale;
+mod stripe_groups;
 mod support;
 mod tenants;
 mod trees;

@@ -138,7 +138,9 @@ impl Asker {
         let (disk, pg, volume) = (place.disk, place.pg, place.volume);
         let header = Some(place.header());
         match opcode {
-            Opcode::EnsurePgs => self.call(address, opcode, &EnsurePgsRequest { volume, scheme: 3, full: Vec::new() }),
+            Opcode::EnsurePgs => {
+                self.call(address, opcode, &EnsurePgsRequest { volume, scheme: 3, ..EnsurePgsRequest::default() })
+            }
             Opcode::StartJob => self.call(address, opcode, &StartJobRequest { volume, ..Default::default() }),
             Opcode::CancelJob => self.call(address, opcode, &CancelJobRequest { job: place.job, who: None }),
             Opcode::ReportMember => self.call(address, opcode, &ReportMemberRequest { pg, ..Default::default() }),

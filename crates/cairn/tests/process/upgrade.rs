@@ -78,10 +78,11 @@ fn levels(cluster: &Cluster) -> (u64, Vec<u64>) {
     (of(status), status["partition_levels"].as_array().into_iter().flatten().map(of).collect())
 }
 
-/// What an old manager would not know, and its level: a setting, and one of a volume.
-const NEWER: [(&[&str], u32); 2] = [
+/// What an old manager would not know, and its level: settings, and one of a volume.
+const NEWER: [(&[&str], u32); 3] = [
     (&["admin", "config", "set", "spread_leaders_after=30s"], 1),
     (&["admin", "volume", "set", "default", "rebalance_above=80"], 4),
+    (&["admin", "config", "set", "stripe_groups=on"], 19),
 ];
 
 /// It is refused as long as somebody does not know it.

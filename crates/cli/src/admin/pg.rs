@@ -1,4 +1,5 @@
 //! `cairn admin pg ls`, `cairn admin pg N`, `cairn admin pg force`.
+use super::stripe::Standing;
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -199,10 +200,12 @@ fn pg_json(map: &ClusterMap, whole: &ClusterView, pg: &Pg, view: &PgView) -> Val
         .collect();
     json!({
         "pg": view.id.0, "volume": volume_name(map, view.volume), "scheme": view.scheme.to_string(), "epoch": view.epoch.0,
-        "creation_epoch": state.creation_epoch, "health": health(view), "writable": pg.writable,
+        "creation_epoch": state.creation_epoch, "health": health(view),
+        "writable": view.writable,
         "retired": state.retired, "used_bytes": pg.used_bytes, "free_bytes": pg.free_bytes,
         "primary": view.primary(), "members": members,
         "losses_survived": losses_survived(view.scheme, view.serving().count()), "domains": domains,
+        "stripe": Standing::of(whole, view).map(|standing| standing.json()),
     })
 }
 
@@ -235,10 +238,10 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
         let cells = vec![
             format!("pg{}", view.id.0),
             volume_name(&map, view.volume),
-            view.scheme.to_string(),
+            view.class().to_string(),
             view.epoch.0.to_string(),
             health(&view).into(),
-            if pg.writable { "yes" } else { "no" }.into(),
+            if view.writable { "yes" } else { "no" }.into(),
             size(pg.used_bytes, true),
             size(pg.free_bytes, true),
             view.members.iter().map(member).collect::<Vec<_>>().join(" "),
@@ -343,9 +346,10 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         format!("epoch       {} (made in {})", view.epoch.0, state.creation_epoch),
         health_line(&view, &lacking(&listed)),
         format!("survives    {survives}"),
-        format!("new chunks  {}", if pg.writable { "yes" } else { "no" }),
+        format!("new chunks  {}", if view.writable { "yes" } else { "no" }),
         format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
     ];
+    lines.extend(Standing::of(&whole, &view).into_iter().flat_map(|standing| standing.lines()));
     lines.extend(domains.iter().map(|crowd| format!("domains     {}", crowd.text(scheme))));
     lines.push(String::new());
     lines.into_iter().try_for_each(|line| context.out.line(line))?;
@@ -441,6 +445,7 @@ mod tests {
             members: states.iter().zip(1..).map(|(state, disk)| (disk, *state)).collect(),
             writable: true,
             free_bytes: 0,
+            column: None,
         };
         for (states, wanted) in [
             ([Serving, Serving, Serving], "complete"),

@@ -10,7 +10,7 @@ use crate::output::put_name;
 use crate::remote::{Found, NamedFor, expand_all};
 use crate::report::Done;
 use cairn_client::{ClientError, RemotePath};
-use cairn_types::{ErrorCode, Layout};
+use cairn_types::{ErrorCode, Layout, PgClass};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use cairn_wire::meta::SetattrRequest;
@@ -94,8 +94,9 @@ pub async fn check_fits(context: &Context, at: &RemotePath, volume: u32, layout:
         // Servers of before would leave its files as copies for ever.
         context.volume(at).await?.stage_status().await.map_err(|error| no_stages(layout, error))?;
     }
-    for scheme in std::iter::once(layout.scheme()).chain(layout.staged()) {
-        let request = EnsurePgsRequest { volume, scheme: u32::from(scheme.code()), full: Vec::new() };
+    for class in std::iter::once(layout.pg_class()).chain(layout.staged().map(PgClass::from)) {
+        let (scheme, later) = (u32::from(class.scheme.code()), class.later.map_or(0, |later| u32::from(later.code())));
+        let request = EnsurePgsRequest { volume, scheme, later, ..EnsurePgsRequest::default() };
         match client.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
             Err(error) if matches!(error.code(), Some(ErrorCode::NotEnoughDisks | ErrorCode::BadLayout)) => {
                 return Err(error.into());

@@ -16,7 +16,10 @@ fn view() -> ClusterView {
     let mut group = |id: u32, scheme: Scheme| {
         let members = (1..=scheme.members() as u32).map(|disk| (disk, MemberState::Serving)).collect();
         let (pg, epoch) = (PgId(id), Epoch(1));
-        view.pgs.insert(id, PgView { id: pg, volume: 1, scheme, epoch, members, writable: true, free_bytes: 0 });
+        view.pgs.insert(
+            id,
+            PgView { id: pg, volume: 1, scheme, epoch, members, writable: true, free_bytes: 0, column: None },
+        );
     };
     group(1, RS);
     group(2, Scheme::Replicated(4));

@@ -7,7 +7,7 @@
 use super::open::Target;
 use crate::cluster::Cluster;
 use crate::meta::call::MetaCaller;
-use cairn_types::Time;
+use cairn_types::{PgClass, Time};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ const KNOWN_FOR: Duration = Duration::from_secs(10);
 /// Between two questions for what is being freed, and the deadline of one.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Volumes and schemes of which somebody was told that they are full, and when. Bounded by their number.
+/// Volumes and classes of which somebody was told that they are full, and when. Bounded by their number.
 #[derive(Default)]
-pub(crate) struct FullVolumes(Mutex<BTreeMap<(u32, u8), Time>>);
+pub(crate) struct FullVolumes(Mutex<BTreeMap<(u32, PgClass), Time>>);
 
 impl FullVolumes {
     fn is_known(&self, target: Target, now: Time) -> bool {
-        self.0.lock().get(&(target.volume, target.scheme.code())).is_some_and(|at| now.since(*at) < KNOWN_FOR)
+        self.0.lock().get(&(target.volume, target.class)).is_some_and(|at| now.since(*at) < KNOWN_FOR)
     }
     /// Somebody hears that it is full.
     pub(crate) fn told(&self, target: Target, now: Time) {
-        self.0.lock().insert((target.volume, target.scheme.code()), now);
+        self.0.lock().insert((target.volume, target.class), now);
     }
     /// This client removed something, which is going to be free again.
     pub(crate) fn removed(&self, volume: u32) {
@@ -40,7 +40,7 @@ impl FullVolumes {
     }
     /// It took a chunk.
     pub(crate) fn has_room(&self, target: Target) {
-        self.0.lock().remove(&(target.volume, target.scheme.code()));
+        self.0.lock().remove(&(target.volume, target.class));
     }
 }
 
@@ -75,7 +75,7 @@ impl Fullness {
         };
         let now = cluster.clock.now();
         if self.asked.is_none_or(|(_, before)| before != freeing) {
-            tracing::debug!(volume = target.volume, scheme = %target.scheme, freeing, "nobody has room");
+            tracing::debug!(volume = target.volume, class = %target.class, freeing, "nobody has room");
         }
         self.asked = Some((now, freeing));
         if freeing > 0 {

@@ -7,7 +7,7 @@ use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stripe::suspects::Seen;
 use crate::view::{ClusterView, PgView};
-use cairn_types::{ChunkId, ErrorCode, PgId, Scheme, SessionId, Time};
+use cairn_types::{ChunkId, ErrorCode, PgClass, PgId, Scheme, SessionId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse};
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
@@ -55,7 +55,7 @@ impl Avoided {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub volume: u32,
-    pub scheme: Scheme,
+    pub class: PgClass,
     pub session: SessionId,
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
             if last.cause == Cause::Full {
                 cluster.full.told(target, now);
             }
-            return Err(last.into_error(target.scheme));
+            return Err(last.into_error(target.class.scheme));
         }
         let looked_into = !cluster.suspects.is_empty(now);
         let mut avoid = avoided.current(now);
@@ -154,9 +154,9 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
             }
             None if attempts.count() == 0 => {
                 ensure_groups(cluster, target, avoided.full(), &mut last).await?;
-                if pick(cluster, target.volume, target.scheme, &avoid).is_none() {
+                if pick(cluster, target.volume, target.class, &avoid).is_none() {
                     if last.cause == Cause::Full && fullness.is_final(cluster, target).await {
-                        return Err(last.into_error(target.scheme));
+                        return Err(last.into_error(target.class.scheme));
                     }
                     // Nothing else there: those that failed get another chance.
                     avoided.clear();
@@ -248,8 +248,8 @@ fn choose(cluster: &Cluster, target: Target, avoid: &[PgId], now: Time) -> Optio
     avoid.extend(groups_with(&view, |disk| suspects.contains(disk)));
     let without_failed: Vec<PgId> =
         avoid.iter().copied().chain(groups_with(&view, |disk| suspects.has_failed(disk, now))).collect();
-    let best = pick(cluster, target.volume, target.scheme, &without_failed);
-    best.or_else(|| pick(cluster, target.volume, target.scheme, &avoid))
+    let best = pick(cluster, target.volume, target.class, &without_failed);
+    best.or_else(|| pick(cluster, target.volume, target.class, &avoid))
 }
 
 /// Groups in which one of those disks takes writes.
@@ -259,8 +259,10 @@ fn groups_with(view: &ClusterView, which: impl Fn(u32) -> bool) -> Vec<PgId> {
 }
 
 async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut Refusal) -> Result<()> {
-    let request = EnsurePgsRequest { volume: target.volume, scheme: u32::from(target.scheme.code()), full };
-    let what = format!("making placement groups for {}", target.scheme);
+    let PgClass { scheme, later } = target.class;
+    let later = later.map_or(0, |later| u32::from(later.code()));
+    let request = EnsurePgsRequest { volume: target.volume, scheme: u32::from(scheme.code()), full, later };
+    let what = format!("making placement groups for {}", target.class);
     match cluster.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
         Ok(answer) => {
             if let Some(map) = answer.map {
@@ -275,7 +277,7 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
         }
         Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::NotEnoughDisks => {
             refresh_quietly(cluster).await;
-            *last = Refusal::of_disks(&cluster.view(), target.scheme, error.message);
+            *last = Refusal::of_disks(&cluster.view(), scheme, error.message);
             Ok(())
         }
         Err(error) => Err(error),

@@ -1,22 +1,93 @@
 //! Choice of the placement group for a new chunk, from the client's view of the cluster (`cairn_placement::pick`).
+//!
+//! Invariant: a column of a stripe group gets only what is encoded to its later scheme. Such data goes to groups of no
+//! class where no column takes it: the manager makes those where it makes no columns.
 use crate::cluster::{Cluster, place_of};
 use crate::view::{ClusterView, PgView};
-use cairn_placement::{Nearness, PgCandidate, pick as pick_of_two};
-use cairn_types::{PgId, Scheme};
+use cairn_placement::{Nearness, PgCandidate, pick as pick_of_two, pick_near};
+use cairn_types::{PgClass, PgId};
 
-/// Chooses among the groups of the volume with that scheme that take new chunks, leaving out `avoid`.
-pub(crate) fn pick(cluster: &Cluster, volume: u32, scheme: Scheme, avoid: &[PgId]) -> Option<PgView> {
+/// Chooses among the groups of the volume for that class that take new chunks, leaving out `avoid`.
+pub(crate) fn pick(cluster: &Cluster, volume: u32, class: PgClass, avoid: &[PgId]) -> Option<PgView> {
     let view = cluster.view();
-    let usable = |pg: &&PgView| {
-        pg.volume == volume && pg.scheme == scheme && pg.writable && pg.can_write() && !avoid.contains(&pg.id)
-    };
-    let usable: Vec<&PgView> = view.pgs.values().filter(usable).collect();
+    let (usable, columns) = usable(&view, volume, class, avoid);
     let candidates: Vec<PgCandidate> = usable.iter().map(|pg| candidate(cluster, &view, pg)).collect();
-    pick_of_two(&candidates, cluster.rng.u64()).map(|i| usable[i].clone())
+    let random = cluster.rng.u64();
+    // Of columns those whose core rack is the writer's: what a rack wrote is encoded there.
+    let best = if columns { pick_near(&candidates, random) } else { pick_of_two(&candidates, random) };
+    best.map(|i| usable[i].clone())
+}
+
+/// Groups that may be taken, and whether they are columns.
+fn usable<'a>(view: &'a ClusterView, volume: u32, class: PgClass, avoid: &[PgId]) -> (Vec<&'a PgView>, bool) {
+    let of = |class: PgClass| -> Vec<&'a PgView> {
+        let takes = |pg: &&PgView| {
+            pg.volume == volume && pg.class() == class && pg.writable && pg.can_write() && !avoid.contains(&pg.id)
+        };
+        view.pgs.values().filter(takes).collect()
+    };
+    let own = of(class);
+    match class.later.is_some() && own.is_empty() {
+        true => (of(class.plain()), false),
+        false => (own, class.later.is_some()),
+    }
 }
 
 fn candidate(cluster: &Cluster, view: &ClusterView, pg: &PgView) -> PgCandidate {
     let queue_depth = pg.serving().filter_map(|disk| view.disks.get(&disk)).map(|d| d.queue_depth).max().unwrap_or(0);
     let nearness = pg.primary().map_or(Nearness::Other, |disk| Nearness::between(cluster.here(), place_of(view, disk)));
     PgCandidate { pg: pg.id, complete: pg.is_complete(), free_bytes: pg.free_bytes, queue_depth, nearness }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{Layout, MemberState, Scheme};
+    use cairn_wire::data::{PgMember, PgState};
+    use cairn_wire::manager::{ClusterMap, Pg, PgColumn};
+
+    fn pg(id: u32, later: Option<u32>) -> Pg {
+        let member = |disk| PgMember { disk, state: u32::from(MemberState::Serving.code()), node: disk };
+        let scheme = u32::from(Scheme::Replicated(3).code());
+        let state = PgState { pg: id, volume: 1, scheme, epoch: 1, ..PgState::default() };
+        let column = later.map(|later| PgColumn { group: 1, later, writable: true, ..PgColumn::default() });
+        let state = Some(PgState { members: (1..4).map(member).collect(), ..state });
+        Pg { state, writable: column.is_none(), column, ..Pg::default() }
+    }
+
+    /// Files that are never encoded would be encoded with others; or those that wait would lie where they cannot be
+    /// encoded within a rack, or nowhere.
+    #[test]
+    fn columns_take_only_what_is_encoded_like_them() {
+        let code = |text: &str| u32::from(text.parse::<Scheme>().expect("a scheme").code());
+        let (rs32, rs63) = (Some(code("rs-3-2")), Some(code("rs-6-3")));
+        let mut view = ClusterView::default();
+        // The last one is encoded to what a later version knows.
+        let pgs = vec![pg(1, None), pg(2, rs32), pg(3, rs63), pg(4, Some(99))];
+        view.apply(ClusterMap { version: 1, pgs, ..ClusterMap::default() });
+        let found = |layout: &str, avoid: &[u32]| {
+            let avoid: Vec<PgId> = avoid.iter().copied().map(PgId).collect();
+            let class = layout.parse::<Layout>().expect("a layout").pg_class();
+            let (usable, columns) = usable(&view, 1, class, &avoid);
+            (usable.iter().map(|pg| pg.id.0).collect::<Vec<u32>>(), columns)
+        };
+        assert_eq!(found("r3>rs-3-2", &[]), (vec![2], true));
+        assert_eq!(found("r3>rs-6-3", &[]), (vec![3], true));
+        assert_eq!(found("r3", &[]), (vec![1], false));
+        assert_eq!(found("r3>rs-10-4", &[]), (vec![1], false), "there are none of those");
+        assert_eq!(found("r3>rs-3-2", &[2]), (vec![1], false), "its own take nothing");
+        assert_eq!(found("r2>rs-3-2", &[]), (Vec::new(), false));
+    }
+
+    /// What an answer says of a column's state would make it an ordinary group.
+    #[test]
+    fn a_newer_state_leaves_a_column_what_it_is() {
+        let later = Scheme::from_code(16).expect("rs-3-2");
+        let mut view = ClusterView::default();
+        view.apply(ClusterMap { version: 1, pgs: vec![pg(2, Some(16))], ..ClusterMap::default() });
+        let state = pg(2, None).state.expect("told");
+        view.apply_state(&PgState { epoch: 5, ..state });
+        let known = &view.pgs[&2];
+        assert_eq!((known.epoch.0, known.class().later, known.writable), (5, Some(later), true));
+    }
 }

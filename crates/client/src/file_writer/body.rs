@@ -146,8 +146,8 @@ impl Body {
     async fn send_units(&mut self, last: bool) -> Result<()> {
         let Some(stripe) = self.units() else { return Ok(()) };
         if self.set.is_none() {
-            let (volume, scheme, session) = (self.volume.id(), self.layout.scheme(), self.session);
-            let target = Target { volume, scheme, session };
+            let (volume, class, session) = (self.volume.id(), self.layout.pg_class(), self.session);
+            let target = Target { volume, class, session };
             self.set = Some(SetWriter::new(self.volume.cluster().clone(), target, stripe));
         }
         let units = take_round(&mut self.gather, stripe);
@@ -233,7 +233,7 @@ impl Body {
     async fn plain_stream(&mut self) -> Result<StreamHandle> {
         let stream = match &self.plain {
             Some(stream) => stream.clone(),
-            None => self.volume.stream(self.layout.scheme().short_scheme()).await?,
+            None => self.volume.stream(self.layout.pg_class().short()).await?,
         };
         self.check_session(stream.session)?;
         Ok(self.plain.insert(stream).clone())

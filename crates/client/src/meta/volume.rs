@@ -27,7 +27,7 @@ use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
 use crate::stripe::streams::StripedStreams;
 use crate::volatile::VolatileFiles;
-use cairn_types::{ErrorCode, Scheme, Stripe};
+use cairn_types::{ErrorCode, PgClass, Scheme, Stripe};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, Extent};
 use cairn_wire::meta::*;
@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Append streams of a volume for one scheme, each with its own open chunk.
+/// Append streams of a volume for one class of groups, each with its own open chunk.
 const STREAMS_MAX: usize = 4;
 /// Entries of a directory page.
 pub const READDIR_PAGE: u32 = 1024;
@@ -49,8 +49,8 @@ pub enum RenameMode {
     Exchange = 2,
 }
 
-/// By scheme code and session.
-type Streams = BTreeMap<(u8, u64), Vec<StreamHandle>>;
+/// By what they write, and session.
+type Streams = BTreeMap<(PgClass, u64), Vec<StreamHandle>>;
 
 /// A volume of a connected cluster. Clones share everything.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ pub struct Volume {
     pub(crate) caller: Arc<MetaCaller>,
     name: Arc<str>,
     streams: Arc<Mutex<Streams>>,
-    /// Append streams for one scheme.
+    /// Append streams for one class.
     streams_max: usize,
     striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
@@ -119,12 +119,13 @@ impl Volume {
     }
 
     /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
-    pub(crate) async fn stream(&self, scheme: Scheme) -> Result<StreamHandle> {
+    pub(crate) async fn stream(&self, class: impl Into<PgClass>) -> Result<StreamHandle> {
+        let class = class.into();
         let session = self.caller.writer_session().await?.id;
         let mut streams = self.streams.lock();
         // Streams of ended sessions drain and end by themselves.
         streams.retain(|(_, owner), _| *owner == session.0);
-        let list = streams.entry((scheme.code(), session.0)).or_default();
+        let list = streams.entry((class, session.0)).or_default();
         list.retain(|s| !s.is_ended());
         let best = list.iter().max_by_key(|s| s.window.available_permits());
         let idle = best.is_some_and(|s| s.window.available_permits() * 1024 >= crate::append::stream::WINDOW_BYTES);
@@ -133,7 +134,7 @@ impl Volume {
         {
             return Ok(best.clone());
         }
-        let target = Target { volume: self.caller.volume, scheme, session };
+        let target = Target { volume: self.caller.volume, class, session };
         let stream = start(self.cluster().clone(), target);
         list.push(stream.clone());
         Ok(stream)
@@ -146,7 +147,7 @@ impl Volume {
     /// The striped stream with the most room.
     pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {
         let session = self.caller.writer_session().await?.id;
-        let target = Target { volume: self.caller.volume, scheme, session };
+        let target = Target { volume: self.caller.volume, class: scheme.into(), session };
         self.striped.get(self.cluster(), target, stripe)
     }
 

@@ -44,7 +44,7 @@ pub(super) async fn find_or_open(
         let now = cluster.clock.now();
         let others = found.open_pgs.iter().filter(|_| lane > 0);
         others.for_each(|pg| avoided.add(PgId(*pg), now, false));
-        let target = Target { volume: volume.id(), scheme: layout.scheme().short_scheme(), session };
+        let target = Target { volume: volume.id(), class: layout.pg_class().short(), session };
         let opened = open_index(&cluster, target, avoided).await?;
         let request = OpenAppendRequest {
             after: last.number,

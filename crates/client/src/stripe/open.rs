@@ -17,5 +17,5 @@ pub(crate) async fn open_striped(
     let id = ChunkId { pg: opened.pg.id, index: opened.index };
     // A member's position is the number of its shard for ever.
     let receivers = opened.pg.members.iter().map(|(disk, state)| state.receives_writes().then_some(*disk)).collect();
-    Ok(StripedChunk::new(id, (opened.pg.epoch, opened.creation_epoch), target.scheme, stripe, receivers))
+    Ok(StripedChunk::new(id, (opened.pg.epoch, opened.creation_epoch), target.class.scheme, stripe, receivers))
 }

@@ -136,7 +136,8 @@ struct Stream {
 
 /// Starts a stream on the current runtime.
 pub(crate) fn start(cluster: Arc<Cluster>, target: Target, stripe: Stripe) -> Result<StripedHandle> {
-    let codec = Codec::for_scheme(target.scheme).map_err(|e| ClientError::protocol("striped stream", e.to_string()))?;
+    let codec =
+        Codec::for_scheme(target.class.scheme).map_err(|e| ClientError::protocol("striped stream", e.to_string()))?;
     let (groups, receiver) = mpsc::channel(QUEUE_MAX);
     let (sender, events) = mpsc::unbounded_channel();
     let stream = Stream {

@@ -21,7 +21,7 @@ impl StripedStreams {
         let mut streams = self.0.lock();
         // Streams of ended sessions drain and end by themselves.
         streams.retain(|(_, _, owner), _| *owner == target.session.0);
-        let list = streams.entry((target.scheme.code(), stripe, target.session.0)).or_default();
+        let list = streams.entry((target.class.scheme.code(), stripe, target.session.0)).or_default();
         list.retain(|s| !s.is_ended());
         let best = list.iter().max_by_key(|s| s.window.available_permits());
         let idle = best.is_some_and(|s| s.window.available_permits() * 1024 >= WINDOW_BYTES);

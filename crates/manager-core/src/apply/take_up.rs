@@ -333,6 +333,7 @@ impl State {
             let before = known.iter().flat_map(|known| &known.members).find(|m| m.disk == member.disk);
             member.filling = *state != MemberState::Serving && before.is_none_or(|before| before.filling);
         }
+        pg.column = known.as_ref().and_then(|known| known.column);
         pg.epoch = Epoch(state.epoch);
         pg.creation_epoch = Epoch(state.creation_epoch);
         pg.index_floor = state.index_floor.max(known.as_ref().map_or(0, |known| known.index_floor));

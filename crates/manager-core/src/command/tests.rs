@@ -96,6 +96,19 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 300 }), "08016a060a017610ac02"),
         (Command::TrashVolume(TrashVolume { name: "v".into() }), "0801ba02030a0176"),
         (Command::RestoreVolume(RestoreVolume { name: "v".into() }), "0801c202030a0176"),
+        (
+            Command::CreateStripeGroups(CreateStripeGroups {
+                volume: 1,
+                scheme: 3,
+                later: 16,
+                groups: vec![StripeGroupOf {
+                    core_rack: "r".into(),
+                    rack_capacity: 2,
+                    columns: vec![Disks { disks: vec![1, 2, 3], ..Disks::default() }],
+                }],
+            }),
+            "0801da0214080110031810220c0a017210021a050a03010203",
+        ),
     ]
 }
 
@@ -134,6 +147,8 @@ fn each_command_says_its_level() {
         (Command::SetVolume(SetVolume::default()), 4),
         (Command::PartitionMarks(PartitionMarks::default()), 5),
         (Command::TakeUp(crate::take_up::TakeUp::default()), 5),
+        (Command::CreateStripeGroups(CreateStripeGroups::default()), 19),
+        (set("stripe_groups"), 19),
         (set("probe_deadline"), 0),
         (set("spread_leaders_after"), 1),
         (set("no such key"), 0),

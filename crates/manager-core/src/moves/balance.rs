@@ -4,9 +4,9 @@
 //! that are, and would be with the group and with all that is on its way to them, emptier than `rebalance_below` (and
 //! than the ceiling) get any. Both are those of the group's volume, or else of the cluster. So nobody who gets
 //! something has to give it on, groups do not go back and forth (each move makes disks more equal), and growth alone
-//! moves nothing. Failure domains are kept. What cannot be moved stays: that is no problem. Nothing begins while any
-//! group of the cluster lacks a member, and what is under way [gives up](gives_way) while repair has to wait for a
-//! place.
+//! moves nothing. Failure domains are kept, and stripe groups encode in their core racks as before. What cannot be
+//! moved stays: that is no problem. Nothing begins while any group of the cluster lacks a member, and what is under way
+//! [gives up](gives_way) while repair has to wait for a place.
 use super::{MovePlan, hindrance};
 use crate::command::{ReplaceIn, Swap};
 use crate::config::Key;
@@ -178,7 +178,7 @@ pub(super) fn balance(state: &State, soft: &Soft, mut planner: Planner<'_>, plan
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
             let (lost, bytes) = (seats[position], size(soft, pg));
             let vacancy = Vacancy { lost, others: &others, taken: &taken, bytes, beside: [0, 0] };
-            planner.choose(&vacancy).map(|new| (pg, new))
+            planner.choose_for((pg, position), &vacancy).map(|new| (pg, new))
         });
         if let Some((pg, new)) = moved {
             coming.add(new, size(soft, pg));

@@ -4,7 +4,8 @@
 //! A rack (or host) has too many members of a group if its loss takes so many that the group could not be read; or, of
 //! copies, if it has two of them although there are as many racks (hosts) as copies. Only groups that can get better
 //! are named: where another rack has at least two members fewer. So growth alone moves nothing that is safe where it
-//! is.
+//! is. Columns of stripe groups have two copies in one rack on purpose: of those only what the loss of a rack (host)
+//! would take whole is named.
 use crate::items::Node;
 use crate::pg::Pg;
 use crate::state::State;
@@ -73,7 +74,7 @@ fn crowded<'a>(
     let fullest = members.values().max_by_key(|positions| positions.len())?;
     let count = fullest.len();
     let unreadable = pg.members.len() - count < pg.scheme.read_minimum();
-    let twice = pg.scheme.is_replicated() && count > 1 && open.len() >= pg.members.len();
+    let twice = pg.scheme.is_replicated() && pg.column.is_none() && count > 1 && open.len() >= pg.members.len();
     let better = open.iter().any(|domain| members.get(domain).map_or(0, Vec::len) + 2 <= count);
     let serves = |position: &&usize| pg.members[**position].state == MemberState::Serving;
     ((unreadable || twice) && better).then(|| fullest.iter().rev().find(serves).copied()).flatten()

@@ -106,8 +106,9 @@ fn erasure_layouts_say_what_they_need() {
 #[test]
 fn erasure_groups_of_nine_disks() {
     let (mut state, soft) = (cluster(9), Soft::default());
-    assert_eq!(schemes_for(scheme("rs-6-3")).collect::<Vec<_>>(), [scheme("rs-6-3"), scheme("r4")]);
-    assert_eq!(schemes_for(scheme("r3")).collect::<Vec<_>>(), [scheme("r3")]);
+    let classes = |text: &str| classes_for(scheme(text).into()).collect::<Vec<_>>();
+    assert_eq!(classes("rs-6-3"), [scheme("rs-6-3").into(), scheme("r4").into()]);
+    assert_eq!(classes("r3"), [scheme("r3").into()]);
     assert_eq!(make(&mut state, &soft, "rs-6-3"), 9);
     assert_eq!(make(&mut state, &soft, "rs-6-3"), 0);
     for disk in state.disks().map(|d| d.id) {

@@ -1,5 +1,6 @@
 //! A placement group in the checkpoint, with who joins it and who was a member.
 use crate::pg::{Former, Joining, Member, Older, Pg};
+use crate::stripe::{Column, ColumnRecord};
 use cairn_types::{DiskId, Epoch, MemberState, PgId, Scheme, VolumeId, WallTime};
 use prost::Message;
 
@@ -47,6 +48,9 @@ pub(crate) struct PgRecord {
     pub comparing: bool,
     #[prost(bool, tag = "19")]
     pub older_unconfirmed: bool,
+    /// What it is in a stripe group. Of feature level 19.
+    #[prost(message, optional, tag = "20")]
+    pub column: Option<ColumnRecord>,
 }
 
 /// A disk that is to take the place of a member.
@@ -95,6 +99,7 @@ impl From<&Pg> for PgRecord {
             open: pg.open,
             retired: pg.retired,
             index_floor: pg.index_floor,
+            column: pg.column.map(ColumnRecord::from),
             created_ns: pg.created.0,
             version: pg.version,
         }
@@ -161,6 +166,7 @@ impl TryFrom<PgRecord> for Pg {
             members: members.collect(),
             formers,
             joining: record.joining.map(Joining::try_from).transpose()?,
+            column: record.column.map(Column::try_from).transpose()?,
             open: record.open,
             retired: record.retired,
             index_floor: record.index_floor,

@@ -81,7 +81,7 @@ impl Manager {
         let Ok(Some(layout)) = layout else { return };
         match self.make_volume(DEFAULT_VOLUME.into(), layout, 1).await {
             Ok(volume) => {
-                if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
+                if let Err(error) = self.ensure(volume.id, layout.pg_class()).await {
                     tracing::info!(%error, "the default volume has no placement groups yet");
                 }
             }

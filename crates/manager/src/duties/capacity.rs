@@ -6,7 +6,7 @@
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, SetPgsOpen};
 use cairn_manager_core::{Key, Pg, Soft, State};
-use cairn_types::{MemberState, Scheme, VolumeId};
+use cairn_types::{MemberState, PgClass, VolumeId};
 use std::collections::BTreeSet;
 
 const REOPEN_FACTOR: u64 = 2;
@@ -33,16 +33,16 @@ impl Manager {
         }
     }
 
-    /// Volumes that have groups of a scheme keep as many open ones as they should have: after growth, and for full
+    /// Volumes that have groups of a class keep as many open ones as they should have: after growth, and for full
     /// ones.
     pub(super) async fn top_up(&self) {
         let kinds = self.look(|state, _| {
-            let kinds = state.pgs().filter(|pg| !pg.retired).map(|pg| (pg.volume, pg.scheme));
-            kinds.collect::<BTreeSet<(VolumeId, Scheme)>>()
+            let kinds = state.pgs().filter(|pg| !pg.retired).map(|pg| (pg.volume, pg.class()));
+            kinds.collect::<BTreeSet<(VolumeId, PgClass)>>()
         });
-        for (volume, scheme) in kinds.unwrap_or_default() {
-            if let Err(error) = self.ensure(volume, scheme).await {
-                tracing::debug!(%volume, %scheme, %error, "no more placement groups can be made at the moment");
+        for (volume, class) in kinds.unwrap_or_default() {
+            if let Err(error) = self.ensure(volume, class).await {
+                tracing::debug!(%volume, %class, %error, "no more placement groups can be made at the moment");
             }
         }
     }

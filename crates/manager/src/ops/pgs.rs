@@ -1,10 +1,14 @@
-//! EnsurePgs: the volume has placement groups of a scheme that take new chunks.
+//! EnsurePgs: the volume has placement groups of a class that take new chunks.
+//!
+//! Copies that are encoded later go to columns of stripe groups where those are wanted and can be made, else to groups
+//! of no class: placement for encoding is never a reason for which nothing can be written.
 use super::TAKEOVER_PATIENCE;
 use crate::manager::Manager;
 use cairn_env::Rng;
-use cairn_manager_core::command::{Command, CreatePgs, Disks, SetPgsOpen};
-use cairn_manager_core::{Outcome, plan};
-use cairn_types::{ErrorCode, PgId, Scheme, VolumeId};
+use cairn_manager_core::command::{Command, CreatePgs, CreateStripeGroups, Disks, SetPgsOpen, StripeGroupOf};
+use cairn_manager_core::{Outcome, plan, stripe};
+use cairn_placement::ear::EarRefusal;
+use cairn_types::{ErrorCode, PgClass, PgId, Scheme, VolumeId};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 
@@ -14,12 +18,15 @@ const PLANS_MAX: usize = 4;
 impl Manager {
     pub(crate) async fn ensure_pgs(&self, request: EnsurePgsRequest) -> Result<EnsurePgsResponse, WireError> {
         let volume = VolumeId(request.volume);
-        let scheme = u8::try_from(request.scheme).ok().and_then(Scheme::from_code).ok_or_else(|| {
-            let text = format!("scheme {} is not one of this version", request.scheme);
-            WireError::new(ErrorCode::BadLayout, text)
-        })?;
+        let known = |code: u32| {
+            u8::try_from(code).ok().and_then(Scheme::from_code).ok_or_else(|| {
+                WireError::new(ErrorCode::BadLayout, format!("scheme {code} is not one of this version"))
+            })
+        };
+        let later = Some(request.later).filter(|later| *later != 0).map(known).transpose()?;
+        let class = PgClass { scheme: known(request.scheme)?, later };
         self.close_full(volume, &request.full).await?;
-        self.ensure_but(volume, scheme, &request.full).await?;
+        self.ensure_but(volume, class, &request.full).await?;
         Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?) })
     }
 
@@ -29,7 +36,7 @@ impl Manager {
         let closed: Vec<u32> = self.look_in_cluster(|state, leading| {
             let open = full.iter().filter_map(|id| state.pg(PgId(*id)).filter(|pg| pg.volume == volume && pg.open));
             let closed = open.map(|pg| {
-                leading.found_full.full(volume, pg.scheme, now);
+                leading.found_full.full(volume, pg.class(), now);
                 pg.id.get()
             });
             Ok(closed.collect())
@@ -41,43 +48,111 @@ impl Manager {
         self.execute(Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed })).await.map(drop)
     }
 
-    /// Makes the groups that files of this scheme lack, those for what is too short for a row too, and waits a moment
+    /// Makes the groups that files of this class lack, those for what is too short for a row too, and waits a moment
     /// until their members know them.
-    pub(crate) async fn ensure(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
-        self.ensure_but(volume, scheme, &[]).await
+    pub(crate) async fn ensure(&self, volume: VolumeId, class: impl Into<PgClass>) -> Result<(), WireError> {
+        self.ensure_but(volume, class.into(), &[]).await
     }
 
     /// The same, when somebody found these full a moment ago.
-    async fn ensure_but(&self, volume: VolumeId, scheme: Scheme, full: &[u32]) -> Result<(), WireError> {
+    async fn ensure_but(&self, volume: VolumeId, class: PgClass, full: &[u32]) -> Result<(), WireError> {
         let _one_at_a_time = self.planning.lock().await;
-        for scheme in plan::schemes_for(scheme) {
-            let now = self.now();
-            if !self.look_in_cluster(|_, leading| Ok(leading.found_full.may_make(volume, scheme, now)))? {
-                continue;
+        if class.later.is_some() && self.ensure_columns(volume, class, full).await? {
+            return Ok(());
+        }
+        for class in plan::classes_for(class.plain()) {
+            if self.may_make(volume, class)? {
+                self.open_again(volume, class, full).await?;
+                self.ensure_one(volume, class.scheme).await?;
             }
-            self.open_again(volume, scheme, full).await?;
-            self.ensure_one(volume, scheme).await?;
         }
         Ok(())
     }
 
+    /// Makes the stripe groups that a volume lacks. False: it has no column that may be written, and gets none.
+    async fn ensure_columns(&self, volume: VolumeId, class: PgClass, full: &[u32]) -> Result<bool, WireError> {
+        if !self.look_in_cluster(|state, _| Ok(stripe::plan::is_wanted(state, class)))? {
+            return Ok(false);
+        }
+        if self.may_make(volume, class)? {
+            self.open_again(volume, class, full).await?;
+            if let Err(refusal) = self.make_stripe_groups(volume, class).await? {
+                tracing::debug!(%volume, %class, %refusal, "no more stripe groups can be made at the moment");
+            }
+        }
+        self.look_in_cluster(|state, _| Ok(plan::need(state, volume, class).writable > 0))
+    }
+
+    /// Not while those that were made a moment ago are found full.
+    fn may_make(&self, volume: VolumeId, class: PgClass) -> Result<bool, WireError> {
+        let now = self.now();
+        self.look_in_cluster(|_, leading| Ok(leading.found_full.may_make(volume, class, now)))
+    }
+
     /// Opens groups that were full and have a little room again, as far as some are missing.
-    async fn open_again(&self, volume: VolumeId, scheme: Scheme, full: &[u32]) -> Result<(), WireError> {
+    async fn open_again(&self, volume: VolumeId, class: PgClass, full: &[u32]) -> Result<(), WireError> {
         let open =
-            self.look_in_cluster(|state, leading| Ok(plan::reopen(state, &leading.soft, volume, scheme, full)))?;
+            self.look_in_cluster(|state, leading| Ok(plan::reopen(state, &leading.soft, volume, class, full)))?;
         if open.is_empty() {
             return Ok(());
         }
-        tracing::info!(%volume, %scheme, ?open, "placement groups that have a little room again take new chunks");
-        self.note_made(volume, scheme);
+        tracing::info!(%volume, %class, ?open, "placement groups that have a little room again take new chunks");
+        self.note_made(volume, class);
         self.execute(Command::SetPgsOpen(SetPgsOpen { open, closed: Vec::new() })).await.map(drop)
     }
 
     /// There are new ones to be found full.
-    fn note_made(&self, volume: VolumeId, scheme: Scheme) {
+    fn note_made(&self, volume: VolumeId, class: PgClass) {
         let now = self.now();
         // Who does not lead any more makes none.
-        let _ = self.look(|_, leading| leading.found_full.made(volume, scheme, now));
+        let _ = self.look(|_, leading| leading.found_full.made(volume, class, now));
+    }
+
+    async fn make_stripe_groups(&self, volume: VolumeId, class: PgClass) -> Result<Result<(), EarRefusal>, WireError> {
+        let later = class.later.map_or(0, |later| u32::from(later.code()));
+        for _ in 0..PLANS_MAX {
+            let groups = match self.plan_stripe_groups(volume, class).await? {
+                Ok(groups) if groups.is_empty() => return Ok(Ok(())),
+                Ok(groups) => groups,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            let (volume_number, scheme) = (volume.get(), u32::from(class.scheme.code()));
+            let command = CreateStripeGroups { volume: volume_number, scheme, later, groups };
+            match self.execute(Command::CreateStripeGroups(command)).await {
+                Ok(outcome) => return self.made(volume, class, outcome).await.map(Ok),
+                Err(error) if error.code == ErrorCode::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(changes_too_fast())
+    }
+
+    async fn plan_stripe_groups(
+        &self,
+        volume: VolumeId,
+        class: PgClass,
+    ) -> Result<Result<Vec<StripeGroupOf>, EarRefusal>, WireError> {
+        let picture = self.look_in_cluster(|state, leading| {
+            Ok(stripe::plan::is_needed(state, volume, class).then(|| leading.soft.clone()))
+        })?;
+        let Some(soft) = picture else { return Ok(Ok(Vec::new())) };
+        let state = self.replica.read().clone();
+        let seed = Rng::u64(self.rng.as_ref());
+        tokio::task::spawn_blocking(move || stripe::plan::plan(&state, &soft, volume, class, seed))
+            .await
+            .map_err(|_| WireError::new(ErrorCode::Unavailable, "the manager stops; ask another"))
+    }
+
+    /// Tells the members of new groups, and waits a moment for them.
+    async fn made(&self, volume: VolumeId, class: PgClass, outcome: Outcome) -> Result<(), WireError> {
+        let Outcome::Pgs(made) = outcome else {
+            return Err(WireError::new(ErrorCode::Internal, "a plan came to something else"));
+        };
+        tracing::info!(%volume, %class, count = made.len(), "placement groups made");
+        self.note_made(volume, class);
+        self.push(&made);
+        self.pushed(&made, TAKEOVER_PATIENCE).await;
+        Ok(())
     }
 
     async fn ensure_one(&self, volume: VolumeId, scheme: Scheme) -> Result<(), WireError> {
@@ -89,20 +164,13 @@ impl Manager {
             let scheme_code = u32::from(scheme.code());
             let command = CreatePgs { volume: volume.get(), scheme: scheme_code, groups };
             match self.execute(Command::CreatePgs(command)).await {
-                Ok(Outcome::Pgs(made)) => {
-                    tracing::info!(%volume, %scheme, count = made.len(), "placement groups made");
-                    self.note_made(volume, scheme);
-                    self.push(&made);
-                    self.pushed(&made, TAKEOVER_PATIENCE).await;
-                    return Ok(());
-                }
-                Ok(_) => return Err(WireError::new(ErrorCode::Internal, "a plan came to something else")),
+                Ok(outcome) => return self.made(volume, scheme.into(), outcome).await,
                 // The cluster changed under the plan: plan again.
                 Err(error) if error.code == ErrorCode::Conflict => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(WireError::new(ErrorCode::Overloaded, "the cluster changes too fast to place data; repeat in a moment"))
+        Err(changes_too_fast())
     }
 
     /// Plans on a picture of the state, on another thread: in a large cluster it takes long.
@@ -119,4 +187,8 @@ impl Manager {
         let planned = tokio::task::spawn_blocking(move || plan::plan(&state, &soft, volume, scheme, seed)).await;
         planned.unwrap_or_else(|_| Err(WireError::new(ErrorCode::Unavailable, "the manager stops; ask another")))
     }
+}
+
+fn changes_too_fast() -> WireError {
+    WireError::new(ErrorCode::Overloaded, "the cluster changes too fast to place data; repeat in a moment")
 }

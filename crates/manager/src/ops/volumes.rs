@@ -48,7 +48,7 @@ impl Manager {
         })?;
         let volume = self.make_volume(request.name, layout, partitions).await?;
         // Its groups are there before its first file, if possible; else the first writer is told why not.
-        if let Err(error) = self.ensure(volume.id, layout.scheme()).await {
+        if let Err(error) = self.ensure(volume.id, layout.pg_class()).await {
             tracing::info!(volume = %volume.name, %error, "the new volume has no placement groups yet");
         }
         let map = self.client_map(0, volume.id)?;

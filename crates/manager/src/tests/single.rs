@@ -13,7 +13,7 @@ use std::time::Duration;
 const R3: u32 = 3;
 
 fn ensure(managers: &Managers, scheme: u32) -> Result<ClusterMap, cairn_rpc::LeaderError> {
-    let request = EnsurePgsRequest { volume: 1, scheme, full: Vec::new() };
+    let request = EnsurePgsRequest { volume: 1, scheme, ..EnsurePgsRequest::default() };
     managers.try_call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map(|answer| answer.map.expect("a map"))
 }
 
@@ -130,6 +130,37 @@ fn erasure_groups_come_with_those_for_short_files() {
     assert_eq!((of(scheme), of(Scheme::Replicated(3))), (5, 7));
 }
 
+/// Files of staged layouts could not be written where racks allow no stripe groups; or where they do, there would be
+/// none.
+#[test]
+fn copies_that_wait_get_columns_or_else_ordinary_groups() {
+    let managers = Managers::start(1, 1, 6);
+    let _nodes: Vec<Node> = (1..=6).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let _meta = Node::start(&managers, 7, "meta", 0);
+    eventually("the default volume", || (!managers.map().volumes.is_empty()).then_some(()));
+    let ask = |k: u8, m: u8| {
+        let later = u32::from(Scheme::Erasure { k, m }.code());
+        let request = EnsurePgsRequest { volume: 1, scheme: R3, later, ..EnsurePgsRequest::default() };
+        managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map.expect("a map")
+    };
+    let columns = |map: &ClusterMap| map.pgs.iter().filter_map(|pg| pg.column.clone()).collect::<Vec<PgColumn>>();
+    let ordinary = |map: &ClusterMap| map.pgs.iter().filter(|pg| pg.writable && pg.column.is_none()).count();
+    let off = ask(3, 2);
+    assert_eq!((columns(&off), ordinary(&off)), (Vec::new(), 8), "nobody switched them on");
+    let on = || {
+        let item = ConfigItem { key: "stripe_groups".into(), value: "on".into(), ..ConfigItem::default() };
+        managers.try_call::<SetConfigResponse>(Opcode::SetConfig, &SetConfigRequest { items: vec![item] })
+    };
+    eventually("the feature level", || on().ok());
+    let made = ask(3, 2);
+    let found = columns(&made);
+    assert_eq!((found.len(), ordinary(&made)), (9, 8), "a stripe group for each of three racks");
+    assert!(found.iter().all(|column| column.writable && column.rack_capacity == 2), "{found:?}");
+    assert_eq!(columns(&ask(3, 2)), found, "there are enough");
+    let few = ask(10, 4);
+    assert_eq!((columns(&few), ordinary(&few)), (found, 8), "14 nodes are needed");
+}
+
 /// A cluster that gets full would make hundreds of groups before it hears from its disks that they are full.
 #[test]
 fn what_is_found_full_is_not_replaced_without_end() {
@@ -145,7 +176,7 @@ fn what_is_found_full_is_not_replaced_without_end() {
         let map = managers.map();
         let writable = map.pgs.iter().filter(|pg| pg.writable);
         full.extend(writable.filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg));
-        let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.iter().copied().collect() };
+        let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.iter().copied().collect(), later: 0 };
         managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request);
     }
     // Those in the place of the first ones at once, then as often as heartbeats come.
@@ -173,7 +204,7 @@ fn sessions_and_maps_for_clients() {
     assert!((largest + 1..largest + 2 * 4096).contains(&below), "{largest} was given, {below} told");
     let version = open().map.expect("a map").version;
     let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).take(1).collect();
-    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone() };
+    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone(), later: 0 };
     let map = managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map.expect("a map");
     let of =
         |map: &ClusterMap, id: u32| map.pgs.iter().find(|pg| pg.state.as_ref().is_some_and(|pg| pg.pg == id)).cloned();

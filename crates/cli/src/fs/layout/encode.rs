@@ -59,14 +59,23 @@ pub(super) async fn racks_text(context: &Context, at: &RemotePath, layout: Layou
     let view = whole_view(context, at).await?;
     let racks: BTreeSet<&str> =
         view.disks.values().filter_map(|disk| view.nodes.get(&disk.node)).map(|node| node.rack.as_str()).collect();
-    Ok(fewer_racks(later.members(), later.members() - later.read_minimum(), racks.len()).map(|survives| {
+    let encoded = fewer_racks(later.members(), later.members() - later.read_minimum(), racks.len()).map(|survives| {
         format!(
             "{later} has {} members and this cluster {} rack{}: encoded files survive the loss of {survives}",
             later.members(),
             racks.len(),
             if racks.len() == 1 { "" } else { "s" }
         )
-    }))
+    });
+    let volume = context.volume(at).await?.id();
+    let in_columns = view.pgs.values().any(|pg| pg.volume == volume && pg.class() == layout.pg_class() && pg.writable);
+    let waiting = in_columns.then(|| {
+        "until they are encoded their copies lie in two racks, of which one may fail (cairn admin config set stripe_groups=off: in as \
+         many as there are)"
+            .to_string()
+    });
+    let texts: Vec<String> = encoded.into_iter().chain(waiting).collect();
+    Ok(Some(texts.join("; ")).filter(|text| !text.is_empty()))
 }
 
 /// Racks that may be lost where members lie spread evenly over fewer racks than there are members.

@@ -72,6 +72,11 @@ fn command() -> impl Strategy<Value = Command> {
             };
             Command::CreatePgs(CreatePgs { volume, scheme, groups: vec![Disks { disks, ..Disks::default() }] })
         }),
+        3 => (1u32..4, 0u32..3, prop::collection::vec(1u32..12, 9)).prop_map(|(volume, rack, disks)| {
+            let columns = disks.chunks(3).map(|disks| Disks { disks: disks.to_vec(), ..Disks::default() });
+            let group = StripeGroupOf { core_rack: format!("rack{rack}"), rack_capacity: 2, columns: columns.collect() };
+            Command::CreateStripeGroups(CreateStripeGroups { volume, scheme: 3, later: 16, groups: vec![group] })
+        }),
         2 => (1u32..8, any::<bool>()).prop_map(|(pg, open)| {
             let pgs = |yes| if yes { vec![pg] } else { Vec::new() };
             Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
@@ -95,6 +100,10 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (0u32..9).prop_map(|count| Command::GrantSessions(GrantSessions { count })),
         1 => prop::sample::select(vec!["9s", "bad"]).prop_map(|value| {
             let item = ConfigValue { key: "node_timeout".into(), value: value.into() };
+            Command::SetConfig(SetConfig { items: vec![item] })
+        }),
+        1 => prop::sample::select(vec!["on", "off"]).prop_map(|value| {
+            let item = ConfigValue { key: "stripe_groups".into(), value: value.into() };
             Command::SetConfig(SetConfig { items: vec![item] })
         }),
         1 => (name, prop::sample::select(vec!["80", "", "bad"])).prop_map(|(name, value)| {

@@ -1,0 +1,155 @@
+//! What `cairn admin pg` shows of columns of stripe groups: what was planned, and what follows from where the members
+//! are now (`cairn_placement::ear`), which nobody stores.
+use cairn_client::view::{ClusterView, ColumnView, PgView};
+use cairn_placement::ear::{EarShape, StripeSeats};
+use cairn_placement::{Domains, Seat};
+use cairn_types::{NodeId, Scheme};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// A column and its stripe group.
+pub(super) struct Standing {
+    column: ColumnView,
+    /// Columns that the stripe group has.
+    columns: usize,
+    rack_failures: usize,
+    /// `None`: encoding it would read across racks, or move something afterwards.
+    kept: Option<Kept>,
+}
+
+/// Who would keep what if it were encoded now.
+struct Kept {
+    /// The disk of this column whose copy stays.
+    survivor: u32,
+    parity_nodes: Vec<u32>,
+}
+
+impl Standing {
+    /// `None`: the group is no column.
+    pub(super) fn of(view: &ClusterView, pg: &PgView) -> Option<Standing> {
+        let column = pg.column.clone()?;
+        let Scheme::Erasure { k, m } = column.later else { return None };
+        let capacity = column.rack_capacity as usize;
+        let shape = EarShape::new(pg.scheme.members(), usize::from(k), usize::from(m), capacity).ok();
+        let kept = shape.and_then(|shape| kept(view, pg, &column, shape));
+        let rack_failures = shape.map_or(0, |shape| shape.rack_failures());
+        Some(Standing { column, columns: usize::from(k), rack_failures, kept })
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let ColumnView { group, position, later, core_rack, rack_capacity } = &self.column;
+        json!({
+            "group": group.get(), "column": position, "columns": self.columns, "later": later.to_string(),
+            "core_rack": core_rack, "rack_capacity": rack_capacity, "rack_failures": self.rack_failures,
+            "stage": "filling", "in_rack": self.kept.is_some(), "survivor": self.kept.as_ref().map(|kept| kept.survivor),
+            "parity_nodes": self.kept.as_ref().map(|kept| &kept.parity_nodes),
+        })
+    }
+
+    pub(super) fn lines(&self) -> [String; 2] {
+        let ColumnView { group, position, later, core_rack, rack_capacity } = &self.column;
+        let survives = match self.rack_failures {
+            0 => "no whole rack may".into(),
+            1 => "one rack may".into(),
+            n => format!("{n} racks may"),
+        };
+        let stripe = format!(
+            "stripe      {group}, filling: column {position} of {} for {later}, core rack {core_rack}; at most {rack_capacity} in a \
+             rack, so {survives} fail when it is encoded",
+            self.columns
+        );
+        let encodes = match &self.kept {
+            Some(Kept { survivor, parity_nodes }) => {
+                let nodes: Vec<String> = parity_nodes.iter().map(|node| format!("n{node}")).collect();
+                format!(
+                    "encodes     in its core rack: the copy of d{survivor} stays, parity goes to {}",
+                    nodes.join(", ")
+                )
+            }
+            None => "encodes     across racks: its members lie otherwise than planned".into(),
+        };
+        [stripe, encodes]
+    }
+}
+
+fn kept(view: &ClusterView, pg: &PgView, column: &ColumnView, shape: EarShape) -> Option<Kept> {
+    let mut domains = Domains::new();
+    let core = domains.rack(&column.core_rack);
+    let mut seat = |disk: u32| {
+        let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node))?;
+        let (rack, host) = domains.host(&node.rack, &node.host);
+        Some(Seat { node: NodeId(node.id), rack, host })
+    };
+    let of_group = |other: &&PgView| other.column.as_ref().is_some_and(|c| c.group == column.group);
+    let mut columns: Vec<&PgView> = view.pgs.values().filter(of_group).collect();
+    columns.sort_by_key(|pg| pg.column.as_ref().map(|column| column.position));
+    // One more is about to take the place of another.
+    let members =
+        |pg: &PgView| pg.members.iter().take(pg.scheme.members()).map(|(disk, _)| *disk).collect::<Vec<u32>>();
+    let seats = columns.iter().map(|pg| members(pg).into_iter().map(&mut seat).collect::<Option<Vec<Seat>>>());
+    let seats: Vec<Vec<Seat>> = seats.collect::<Option<_>>()?;
+    let is_up = |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
+    let mut known = BTreeSet::new();
+    let up = view.disks.values().filter(is_up).filter(|disk| known.insert(disk.node));
+    let nodes: Vec<Seat> = up.filter_map(|disk| seat(disk.id)).collect();
+    let arranged = StripeSeats::arrange(shape, core, &seats, &nodes)?;
+    let own = arranged.columns.get(column.position as usize)?.survivor;
+    let survivor = *members(pg).get(own)?;
+    Some(Kept { survivor, parity_nodes: arranged.parities.iter().map(|seat| seat.node.get()).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{Epoch, MemberState, PgId, StripeGroupId};
+    use cairn_wire::manager::{Disk, Node};
+
+    /// Three racks of two nodes with a disk each; disk and node i are in rack r(i ÷ 2).
+    fn view(columns: &[[u32; 3]]) -> ClusterView {
+        let mut view = ClusterView::default();
+        for id in 0..6 {
+            let (rack, host) = (format!("r{}", id / 2), format!("h{id}"));
+            view.nodes.insert(id, Node { id, rack, host, up: true, ..Node::default() });
+            view.disks.insert(id, Disk { id, node: id, ..Disk::default() });
+        }
+        let later = Scheme::Erasure { k: 3, m: 2 };
+        for (position, disks) in (0..).zip(columns) {
+            let column =
+                ColumnView { group: StripeGroupId(4), position, later, core_rack: "r0".into(), rack_capacity: 2 };
+            let pg = PgView {
+                id: PgId(position + 1),
+                volume: 1,
+                scheme: Scheme::Replicated(3),
+                epoch: Epoch(1),
+                members: disks.iter().map(|disk| (*disk, MemberState::Serving)).collect(),
+                writable: true,
+                free_bytes: 0,
+                column: Some(column),
+            };
+            view.pgs.insert(pg.id.0, pg);
+        }
+        view
+    }
+
+    /// An operator would believe that nothing crosses racks where it does, or the other way round.
+    #[test]
+    fn what_follows_from_the_members_is_said() {
+        let good = view(&[[0, 2, 3], [1, 2, 3], [0, 4, 5]]);
+        let standing = Standing::of(&good, &good.pgs[&2]).expect("a column");
+        let [stripe, encodes] = standing.lines();
+        assert!(stripe.contains("sg4, filling: column 1 of 3 for rs-3-2, core rack r0"), "{stripe}");
+        assert!(stripe.contains("at most 2 in a rack, so one rack may fail"), "{stripe}");
+        assert!(encodes.contains("in its core rack: the copy of d"), "{encodes}");
+        let json = standing.json();
+        assert_eq!((&json["group"], &json["in_rack"], &json["rack_failures"]), (&json!(4), &json!(true), &json!(1)));
+        assert!([2, 3].contains(&json["survivor"].as_u64().expect("a disk")), "{json}");
+        let moved = view(&[[0, 2, 3], [4, 2, 3], [0, 4, 5]]);
+        let standing = Standing::of(&moved, &moved.pgs[&2]).expect("a column");
+        assert!(standing.lines()[1].contains("across racks"), "its primary is in another rack");
+        let lacking = view(&[[0, 2, 3], [1, 2, 3]]);
+        assert_eq!(Standing::of(&lacking, &lacking.pgs[&1]).expect("a column").json()["in_rack"], json!(false));
+        let mut plain = good.pgs[&1].clone();
+        plain.column = None;
+        assert!(Standing::of(&good, &plain).is_none());
+    }
+}
