@@ -28,6 +28,8 @@ const FILES_KEPT: u32 = 7;
 const PERIOD: Duration = Duration::from_secs(10);
 /// Different things that are counted in that time; what comes beyond is counted together.
 const COUNTED_MAX: usize = 1024;
+/// Of them refusals of strangers, who can make any number: room is left for what holders of keys did.
+const STRANGERS_MAX: usize = 64;
 /// Lines that wait to be written; further ones are dropped and counted.
 const WAITING_MAX: usize = 4096;
 
@@ -65,6 +67,8 @@ impl Told {
 #[derive(Default)]
 struct Counts {
     told: BTreeMap<Told, (u64, u64)>,
+    /// How many of them are refusals of strangers.
+    strangers: usize,
     others: u64,
 }
 
@@ -83,10 +87,16 @@ impl Desk {
                 *count += 1;
                 return;
             }
-            if counts.told.len() >= COUNTED_MAX {
+            let is_of_stranger = told.event == "refused" && told.name.is_none();
+            let is_full = match is_of_stranger {
+                true => counts.strangers >= STRANGERS_MAX,
+                false => counts.told.len() - counts.strangers >= COUNTED_MAX - STRANGERS_MAX,
+            };
+            if is_full {
                 counts.others += 1;
                 return;
             }
+            counts.strangers += usize::from(is_of_stranger);
             counts.told.insert(told.clone(), (0, now));
         }
         self.write(told.line(now, 1));
@@ -100,7 +110,7 @@ impl Desk {
 
     /// What was counted in the period that ends.
     fn end_of_period(&self) -> Vec<Value> {
-        let Counts { told, others } = std::mem::take(&mut *self.counts.lock());
+        let Counts { told, others, .. } = std::mem::take(&mut *self.counts.lock());
         let mut lines: Vec<Value> = told
             .into_iter()
             .filter(|(_, (count, _))| *count > 0)
@@ -332,6 +342,24 @@ mod tests {
         assert_eq!(lines(&path).len(), told.len() + 1);
     }
 
+    /// Strangers, who need no key to be refused, would keep what an administrator does out of the log.
+    #[test]
+    fn strangers_leave_room_for_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit");
+        let log = AuditLog::start(&path).expect("begun");
+        let sink = log.sink().expect("a sink");
+        for number in 0..2 * COUNTED_MAX as u32 {
+            let from = std::net::Ipv4Addr::from(number).into();
+            sink.refused(&Refusal { from, name: None, operation: "HTTP", why: "no" });
+        }
+        sink.refused(&refusal("bob", "it was revoked"));
+        drop((sink, log));
+        let told = lines(&path);
+        assert_eq!(told.iter().filter(|line| line["name"] == "bob").count(), 1);
+        assert!(told.len() <= STRANGERS_MAX + 4, "{} lines", told.len());
+    }
+
     /// Somebody who is refused in ever other ways would take memory and disk without end.
     #[test]
     fn all_of_it_is_bounded() {
@@ -345,7 +373,7 @@ mod tests {
         drop((sink, log));
         let last = lines(&path);
         let others = last.iter().find(|line| line["event"] == "not-told-apart").expect("the rest is counted");
-        assert_eq!(others["count"], 2 * COUNTED_MAX as u64);
+        assert_eq!(others["count"], (2 * COUNTED_MAX + STRANGERS_MAX) as u64);
         for _ in 0..2 * FILES_KEPT {
             let mut files = Files::open(&path, 4096).expect("opened");
             files.append(&[json!("x".repeat(4000))]).expect("written");

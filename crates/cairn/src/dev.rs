@@ -19,6 +19,7 @@ use cairn_manager::Bootstrap;
 use cairn_telemetry::{LogConfig, init_logging};
 use clap::Args;
 use keys::{DevKeys, HEAD, data_name};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use user_key::UserKey;
@@ -67,16 +68,17 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     private::for_owner_alone();
     std::fs::create_dir_all(&args.data_dir)
         .with_context(|| format!("{} cannot be made; choose another --data-dir", args.data_dir.display()))?;
+    refuse_of_others(&args.data_dir)?;
     refuse_foreign(&args.data_dir)?;
     let keys = keys_of(&args)?;
     descriptors::raise_limit();
     let runtime = http_runtime()?;
     let signals = Signals::new(&runtime)?;
-    let nodes = start_nodes(&args, keys.as_ref(), &runtime)?;
+    let nodes = start_nodes(&args, keys.as_ref(), &runtime).map_err(name_the_risk)?;
     let (address, http) = (nodes[0].address(), nodes[0].http_address());
-    runtime.block_on(wait_usable(&address, keys.as_ref()))?;
-    // Taken away when the cluster ends.
+    // Taken away when the cluster ends. Before it serves: a command that waits for it finds the key.
     let _placed = let_commands_in(&args, keys.as_ref(), &address)?;
+    runtime.block_on(wait_usable(&address, keys.as_ref()))?;
     announce(&address, &http)?;
     signals.wait(&runtime);
     std::thread::scope(|scope| {
@@ -98,8 +100,11 @@ fn keys_of(args: &DevArgs) -> anyhow::Result<Option<DevKeys>> {
             keys.complete(args.nodes)?;
             Ok(Some(keys))
         }
-        None if is_begun && !args.secure => Ok(None),
-        None => DevKeys::make(&args.data_dir, args.nodes).map(Some),
+        None if args.secure || !is_begun => DevKeys::make(&args.data_dir, args.nodes).map(Some),
+        None => {
+            DevKeys::refuse_lost(&args.data_dir)?;
+            Ok(None)
+        }
     }
 }
 
@@ -120,18 +125,57 @@ fn let_commands_in(args: &DevArgs, keys: Option<&DevKeys>, address: &str) -> any
     };
     let dir = std::path::absolute(&args.data_dir)?;
     let (placed, wrong) = UserKey::place(address, &keys.client_text()?, &dir);
-    let key = std::path::absolute(keys.client())?;
-    let key = key.display();
+    let own = std::path::absolute(keys.client())?;
+    let key = own.display();
     for why in wrong {
         eprintln!(
             "cairn: warning: commands do not find the key of this cluster by themselves: {why}. Name it: cairn --key {key} …, \
              or export CAIRN_KEY={key}"
         );
     }
-    if std::env::var_os(KEY_VARIABLE).is_some_and(|file| !file.is_empty() && Path::new(&file) != keys.client()) {
+    if std::env::var_os(KEY_VARIABLE).is_some_and(|file| !file.is_empty() && Path::new(&file) != own) {
         eprintln!("cairn: note: $CAIRN_KEY is set, so commands show that key; for this cluster it is {key}");
     }
     Ok(placed)
+}
+
+/// Another program has the port: commands without a key would speak to that one.
+fn name_the_risk(error: anyhow::Error) -> anyhow::Error {
+    let in_use = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    match error.chain().any(in_use) {
+        true => error.context(
+            "another program has an address of this cluster, and commands that name no other one would speak to it: stop it, \
+             or give another --listen here and --cluster to commands",
+        ),
+        false => error,
+    }
+}
+
+/// Whoever can replace the directory decides whether the cluster has keys, and which.
+fn refuse_of_others(dir: &Path) -> anyhow::Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    for path in [dir.to_path_buf(), dir.join(HEAD)] {
+        // What is there, and where it leads if it is a link.
+        for found in [std::fs::symlink_metadata(&path), std::fs::metadata(&path)] {
+            let found = match found {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                found => found.with_context(|| format!("{} cannot be looked at", path.display()))?,
+            };
+            let (shown, mode) = (path.display(), found.mode() & 0o7777);
+            anyhow::ensure!(
+                found.uid() == user,
+                "{shown} belongs to uid {}, who could open or replace the cluster, and this is uid {user}: give a new name as --data-dir",
+                found.uid()
+            );
+            anyhow::ensure!(
+                found.is_symlink() || mode & 0o002 == 0,
+                "everybody on this machine can write in {shown} (mode {mode:04o}): chmod 700 it, or give a new name as --data-dir"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A directory with somebody's files and no cluster is not ours.

@@ -12,6 +12,7 @@ use crate::view::ClusterView;
 use crate::waits::ToldWaits;
 use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
+use cairn_security::Tls;
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty, ProcessStatsResponse};
 use std::sync::Arc;
@@ -86,8 +87,20 @@ pub struct Client {
 impl Client {
     /// Connects on the current tokio runtime and fetches the cluster map.
     pub async fn connect(options: ConnectOptions) -> Result<Client> {
+        let key = options.key.read(&options.managers)?;
+        let had_none = key.is_none();
+        match Self::connect_with(options.clone(), key).await {
+            // A cluster that had just been started may have put the key of this user there meanwhile.
+            Err(error) if had_none => match options.key.read(&options.managers)? {
+                Some(key) => Self::connect_with(options, Some(key)).await,
+                None => Err(error),
+            },
+            connected => connected,
+        }
+    }
+    async fn connect_with(options: ConnectOptions, key: Option<Arc<Tls>>) -> Result<Client> {
         let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
-        let identity = Identity::client_with_key(options.key.read(&options.managers)?);
+        let identity = Identity::client_with_key(key);
         let rpc = match &options.runtimes[..] {
             [] => cairn_rpc::Client::new(config, identity),
             runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, identity),

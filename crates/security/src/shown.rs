@@ -5,7 +5,7 @@
 //! one of other authorities than the process trusts.
 use crate::error::SecurityError;
 use crate::key_file::KeyFile;
-use crate::tls::provider;
+use crate::tls::{counts_for_others, provider};
 use cairn_wire::holder::Holder;
 use parking_lot::RwLock;
 use rustls::SignatureScheme;
@@ -43,9 +43,13 @@ impl Shown {
         if (Holder { until, ..self.holder.clone() }) != *holder {
             return not_its("with the same roles and node");
         }
+        if until < self.until() {
+            return not_its("that ends no earlier (an earlier one needs a restart)");
+        }
         if self.trusted != file.trusted {
             return not_its("with the same authorities (others need a restart)");
         }
+        counts_for_others(file)?;
         let pair = pair_of(file)?;
         let mut shown = self.pair.write();
         if shown.0.cert == pair.cert {

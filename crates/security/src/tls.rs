@@ -6,9 +6,10 @@ use crate::shown::Shown;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
 use cairn_wire::protection::Protection;
-use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
@@ -194,6 +195,16 @@ fn roots(file: &KeyFile) -> Result<Arc<RootCertStore>, SecurityError> {
         roots.add(trusted.clone()).map_err(|error| bad(file, &error.to_string()))?;
     }
     Ok(Arc::new(roots))
+}
+
+/// Whether those who trust the same authorities take this certificate of a server, today.
+pub(crate) fn counts_for_others(file: &KeyFile) -> Result<(), SecurityError> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(file)?, provider())
+        .build()
+        .map_err(|error| bad(file, &error.to_string()))?;
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(crate::now()));
+    let verified = verifier.verify_server_cert(&file.certificate, &[], &Tls::server_name(), &[], now);
+    verified.map(|_| ()).map_err(|error| bad(file, &format!("others would not take it: {error}")))
 }
 
 fn bad(file: &KeyFile, why: &str) -> SecurityError {

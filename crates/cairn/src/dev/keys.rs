@@ -1,7 +1,8 @@
 //! [`DevKeys`]: the authority and the keys of a `cairn dev`, in the directory `keys` of its cluster.
 //!
 //! Invariants: whether the directory is there says whether the cluster has keys, for it appears whole, in one step; it
-//! is believed only where it is this user's and nobody else's. Not here: where commands find the key of whoever started
+//! is believed only where it is this user's and nobody else's. A cluster that had keys does not go on without them
+//! unless somebody says so. Not here: where commands find the key of whoever started
 //! the cluster (`user_key.rs`), what keys are for (`security`).
 use crate::security::SecuritySpec;
 use anyhow::Context;
@@ -19,6 +20,10 @@ use std::path::{Path, PathBuf};
 pub const KEYS: &str = "keys";
 /// What keys are made in begins with it; one that was left by a kill is of no use to anybody.
 const UNFINISHED: &str = ".keys-";
+/// In the cluster's directory: it has keys, so if they are gone they are lost.
+const HAS_KEYS: &str = ".has-keys";
+/// In the directory of keys: names whose keys do not count any more.
+const REVOKED: &str = "revoked";
 /// In the directory of keys.
 const AUTHORITY: &str = "authority";
 /// The key of whoever started the cluster.
@@ -58,9 +63,26 @@ impl DevKeys {
         let authority = dir.join(AUTHORITY).join(CA_KEY);
         anyhow::ensure!(
             authority.is_file(),
-            "{shown} has no {AUTHORITY}/{CA_KEY}: put the keys of this cluster back, or start it with --insecure"
+            "{shown} has no {AUTHORITY}/{CA_KEY}: put the keys of this cluster back, or start it with --insecure \
+             (which serves every user of this machine)"
         );
+        // Before anything is served: from then on their loss is noticed.
+        let mark = data_dir.join(HAS_KEYS);
+        if !mark.exists() {
+            fs::write(&mark, "").with_context(|| format!("{} cannot be written", mark.display()))?;
+        }
         Ok(Some(DevKeys { dir }))
+    }
+
+    /// Of a cluster without keys: an error if it had some.
+    pub fn refuse_lost(data_dir: &Path) -> anyhow::Result<()> {
+        let shown = data_dir.display();
+        anyhow::ensure!(
+            !data_dir.join(HAS_KEYS).exists(),
+            "the cluster in {shown} has keys, and its directory {KEYS} is gone: put it back, or start it with --secure to make \
+             new ones, or with --insecure to serve every user of this machine"
+        );
+        Ok(())
     }
 
     /// Makes them for a cluster that has none.
@@ -68,6 +90,7 @@ impl DevKeys {
         let (beside, dir) = (unfinished(data_dir)?, data_dir.join(KEYS));
         let made = (|| {
             Authority::create(&beside.join(AUTHORITY))?;
+            write_secret(&beside.join(REVOKED), "", false)?;
             DevKeys { dir: beside.clone() }.complete(nodes)?;
             match fs::rename(&beside, &dir) {
                 Ok(()) => File::open(data_dir)?.sync_all()?,
@@ -103,8 +126,10 @@ impl DevKeys {
         all.extend((1..=nodes).map(data_name).map(|name| (name.clone(), wanted(&name, Caller::Node(Roles::DATA), 0))));
         if !self.file(CLIENT).exists() {
             // A name is given out once.
-            let given = authority.issued()?.iter().filter(|holder| holder.caller == Caller::Admin).count();
-            all.push((CLIENT.to_owned(), wanted(&format!("dev-{}", given + 1), Caller::Admin, 0)));
+            let given = authority.issued()?;
+            let is_free = |name: &String| given.iter().all(|holder| holder.name != *name);
+            let name = (1..).map(|number| format!("dev-{number}")).find(is_free).context("a name")?;
+            all.push((CLIENT.to_owned(), wanted(&name, Caller::Admin, 0)));
         }
         for (name, wanted) in all.iter().filter(|(name, _)| !self.file(name).exists()) {
             write_secret(&self.file(name), &authority.issue(wanted)?, false)?;
@@ -133,7 +158,7 @@ impl DevKeys {
         SecuritySpec {
             mode: Mode::Required,
             key: self.file(name),
-            revoked: None,
+            revoked: Some(self.dir.join(REVOKED)),
             audit: None,
             data: Protection::Authenticated,
         }
@@ -149,7 +174,7 @@ pub fn data_name(number: usize) -> String {
 /// anything else, or what a kill left of them.
 pub fn is_of_keys(data_dir: &Path, name: &std::ffi::OsStr) -> bool {
     let is_unfinished = name.to_str().is_some_and(|name| name.starts_with(UNFINISHED));
-    is_unfinished || name == KEYS && data_dir.join(KEYS).join(AUTHORITY).join(CA_KEY).is_file()
+    is_unfinished || name == HAS_KEYS || name == KEYS && data_dir.join(KEYS).join(AUTHORITY).join(CA_KEY).is_file()
 }
 
 /// A new directory for this user alone, in which keys are made.
@@ -194,7 +219,9 @@ mod tests {
         let other = DevKeys::make(dir.path(), 3).expect("there already");
         assert_eq!(other.client_text().expect("a key"), again.client_text().expect("a key"));
         let left = fs::read_dir(dir.path()).expect("listed").flatten().map(|entry| entry.file_name());
-        assert_eq!(left.collect::<Vec<_>>(), [KEYS], "nothing is left beside them");
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, [HAS_KEYS, KEYS], "nothing is left beside them");
     }
 
     /// Another user of the machine would give a cluster its keys, or read them.
@@ -206,6 +233,8 @@ mod tests {
             fs::create_dir(dir).expect("a directory");
         }
         let keys = DevKeys::make(&one, 1).expect("made");
+        DevKeys::refuse_lost(&two).expect("it never had any");
+        assert!(DevKeys::refuse_lost(&one).is_err(), "a cluster that lost its keys serves nobody without being told");
         let refused = |dir: &Path| DevKeys::find(dir).err().map(|error| error.to_string()).unwrap_or_default();
         symlink(one.join(KEYS), two.join(KEYS)).expect("a link");
         assert!(refused(&two).contains("is no directory"), "{}", refused(&two));

@@ -155,15 +155,16 @@ fn write(dir: &OwnedFd, name: &str, text: &str) -> Result<(), String> {
         || "a key that cairn dev did not write is there, and stays: move it away if it is not needed".to_owned();
     let is_there = match read(dir, name)? {
         None => false,
-        Some(found) if found.starts_with(MARK) => true,
+        // An empty one is what a power cut left.
+        Some(found) if found.is_empty() || found.starts_with(MARK) => true,
         Some(_) => return Err(stays()),
     };
     let beside = format!(".{name}.new-{}", std::process::id());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // What an earlier process of this number left.
     let _ = unlinkat(dir, beside.as_str(), AtFlags::empty());
-    let file = openat(dir, beside.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(told)?;
-    let written = File::from(file).write_all(text.as_bytes()).map_err(|error| error.to_string());
+    let mut file = File::from(openat(dir, beside.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(told)?);
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| error.to_string());
     let placed = written.and_then(|()| match is_there {
         true => renameat(dir, beside.as_str(), dir, name).map_err(told),
         // Fails where somebody has put something meanwhile.

@@ -141,7 +141,7 @@ impl Rules {
         }
         match file.has(token) {
             Ok(true) => Ok(()),
-            Ok(false) => Err("the token is none of this node's".to_owned()),
+            Ok(false) => Err("the token is none of this node's: compare it with the file of its http.token".to_owned()),
             Err(error) => {
                 tracing::error!(%error, "the tokens for HTTP cannot be read, so none counts");
                 Err("this node cannot read its tokens; its log says why".to_owned())
@@ -152,10 +152,12 @@ impl Rules {
     /// What would let somebody in.
     fn wanted(&self) -> String {
         let key = self.tls.as_ref().map(|_| "https with the key of an administrator or a server");
-        let token = self.token.as_ref().map(|_| "a token of http.token (Authorization: Bearer)");
-        let all: Vec<&str> = key.into_iter().chain(token).collect();
-        let wanted = if all.is_empty() { "nothing but the node's own machine".to_owned() } else { all.join(", or ") };
-        format!("strangers see /healthz alone; the rest needs {wanted}")
+        let token = Some(match &self.token {
+            Some(_) => "a token of http.token (Authorization: Bearer)",
+            None => "a token, once http.token is set in this node's configuration",
+        });
+        let all: Vec<&str> = token.into_iter().chain(key).collect();
+        format!("strangers see /healthz alone; the rest needs {}", all.join(", or "))
     }
 }
 

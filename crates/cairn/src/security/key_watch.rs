@@ -8,23 +8,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What tells a file from another one, and from itself before it was written to.
-type Stamp = (u64, u64, i64, i64);
+/// What tells a file from another one, and from itself before it, its owner or its mode was changed.
+type Stamp = (u64, u64, i64, i64, i64, i64);
 
 /// Looks at the file of a server's key.
 pub struct KeyWatch {
     tls: Arc<Tls>,
     path: PathBuf,
-    /// Of the key that was read last, and of the file at the last look.
+    /// Of the key that was read last, of the file at the last look, and of one that the system did not let be read.
     read: Option<Stamp>,
     last: Option<Stamp>,
+    unread: Option<Stamp>,
 }
 
 impl KeyWatch {
-    /// Of a key that was just read.
+    /// Of a key that counts. Its file is read once more: it may be another one since.
     pub fn new(tls: Arc<Tls>, path: PathBuf) -> Self {
-        let stamp = stamp(&path);
-        Self { tls, path, read: stamp, last: stamp }
+        Self { tls, path, read: None, last: None, unread: None }
     }
 
     /// When the key ends that counts now.
@@ -40,14 +40,20 @@ impl KeyWatch {
         if !rests || now.is_none() || now == self.read {
             return Ok(false);
         }
+        let renewed = KeyFile::read(&self.path).and_then(|file| self.tls.renew(&file));
+        if matches!(renewed, Err(SecurityError::Io { .. })) {
+            // Tried again at each look, and said once.
+            let was_said = std::mem::replace(&mut self.unread, now) == now;
+            return if was_said { Ok(false) } else { renewed };
+        }
         self.read = now;
-        self.tls.renew(&KeyFile::read(&self.path)?)
+        renewed
     }
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()))
 }
 
 #[cfg(test)]
@@ -57,6 +63,7 @@ mod tests {
     use cairn_types::NodeId;
     use cairn_wire::audience::{Caller, Roles};
     use cairn_wire::rights::Rights;
+    use std::os::unix::fs::PermissionsExt;
 
     fn issue(authority: &Authority, name: &str, roles: Roles, days: u64) -> String {
         let (caller, rights) = (Caller::Node(roles), Rights::everything());
@@ -85,6 +92,8 @@ mod tests {
             issue(&own, "n2", Roles::DATA, 20),
             issue(&other, "n1", Roles::DATA, 20),
             issue(&own, "n3", Roles::META, 20),
+            // Of before, such as a restored one.
+            issue(&own, "n1", Roles::DATA, 5),
             later[..later.len() / 2].to_owned(),
             String::new(),
         ];
@@ -97,6 +106,11 @@ mod tests {
         std::fs::remove_file(&path).expect("removed");
         assert!(!look().expect("it may come back"));
         put(&later);
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        mode(0o644);
+        assert!(look().is_err(), "others can read it");
+        // What the message says to do.
+        mode(0o600);
         assert!(look().expect("a later key"));
         assert!(tls.until() > first + 5 * 86_400);
         assert!(!look().expect("nothing new"));

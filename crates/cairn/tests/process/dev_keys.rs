@@ -204,7 +204,39 @@ fn keys_that_others_can_reach_are_not_taken() {
     symlink(&moved, &keys).expect("a link");
     assert!(start().contains("is no directory"));
     fs::remove_file(&keys).expect("removed");
+    // Lost: everybody would be served, and nobody told.
+    let said = start();
+    assert!(said.contains("is gone") && said.contains("--secure") && said.contains("--insecure"), "{said}");
     fs::rename(&moved, &keys).expect("moved back");
+    // Whoever can change the directory decides what is a cluster without keys.
+    let (cluster, head) = (dir.path().join("cluster"), dir.path().join("cluster/node1"));
+    for path in [&cluster, &head] {
+        fs::set_permissions(path, Permissions::from_mode(0o777)).expect("a mode");
+        assert!(start().contains("everybody on this machine can write in"));
+        fs::set_permissions(path, Permissions::from_mode(0o700)).expect("a mode");
+        if is_root() {
+            chown(path, Some(OTHER_USER), None).expect("given away");
+            assert!(start().contains("belongs to uid 65534"));
+            chown(path, Some(0), None).expect("taken back");
+        }
+    }
     let dev = Dev::start(dir.path());
+    dev.ok(&["fs", "ls", "/"]);
+}
+
+/// A key that was given to somebody would open the cluster for ever.
+#[test]
+fn a_key_is_taken_away() {
+    let dir = temporary();
+    let dev = Dev::start(dir.path());
+    let (authority, key) = (dir.path().join("cluster/keys/authority"), dir.path().join("bob.key"));
+    let (authority, file) = (authority.to_str().expect("UTF-8"), key.to_str().expect("UTF-8"));
+    dev.ok(&["key", "client", "bob", "--ca", authority, "--all-volumes", "--out", file]);
+    dev.ok(&["--key", file, "fs", "ls", "/"]);
+    fs::write(dir.path().join("cluster/keys/revoked"), "bob\n").expect("written");
+    crate::wait::until("bob is refused", || {
+        let output = dev.command(&["--key", file, "fs", "ls", "/"]).output().expect("it runs");
+        output.status.code() == Some(PERMISSION)
+    });
     dev.ok(&["fs", "ls", "/"]);
 }
