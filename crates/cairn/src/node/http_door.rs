@@ -272,6 +272,6 @@ mod tests {
             assert!(door.rules.judge(&stranger, Some(bearer.as_bytes())).is_ok());
         }
         let none = door(&required, false, Some(Strangers::Health), false).rules.judge(&stranger, None);
-        assert!(none.expect_err("nothing helps").contains("own machine"));
+        assert!(none.expect_err("nothing helps").contains("http.token"));
     }
 }
