@@ -92,7 +92,7 @@ class Cairn(Local):
     def run(self):
         work = self.work
         here = dict(os.environ, HOME=work, XDG_CONFIG_HOME=f"{work}/config", CAIRN_RUN_DIR=f"{work}/run")
-        server = self.start("server", CAIRN, "dev", "--nodes", "3", "--racks", "3", "--listen", "127.0.0.1:0", "--data-dir", f"{work}/cluster",
+        server = self.start("server", CAIRN, "dev", "--insecure", "--nodes", "3", "--racks", "3", "--listen", "127.0.0.1:0", "--data-dir", f"{work}/cluster",
                             stdout=subprocess.PIPE, text=True, env=here)
         words = next((line for line in server.stdout if line.startswith("ready ")), None)
         if words is None:
