@@ -19,14 +19,13 @@ CAIRN = os.path.realpath(os.environ.get("CAIRN", f"{SOURCE}/target/release/cairn
 # MooseFS takes no chunk servers from 127.0.0.1, so all of it runs in a network of its own, where this is an address too.
 ADDRESS = "10.77.0.1"
 TICK = os.sysconf("SC_CLK_TCK")
+sys.path.insert(0, f"{SOURCE}/bench")
+from cluster import free_ports
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex((ADDRESS, port)) == 0
 
 
 def until(what, condition, seconds=60):
@@ -132,7 +131,7 @@ class MooseFS(Local):
                 file.write(f"{user}DATA_PATH = {home}/data{i}\nHDD_CONF_FILENAME = {home}/hdd{i}.cfg\nMASTER_HOST = {ADDRESS}\n"
                            f"MASTER_PORT = {to_chunks}\nCSSERV_LISTEN_PORT = {port}\n")
             self.start(f"chunk{i}", "mfschunkserver", "-f", "-c", f"{home}/chunk{i}.cfg", "start")
-        time.sleep(3)
+        until("the master of MooseFS", lambda: listens(to_clients))
         self.start("mount", "mfsmount", "-f", "-H", ADDRESS, "-P", str(to_clients), self.mount)
         until("the mount of MooseFS", lambda: os.path.ismount(self.mount))
         subprocess.run(["mfssetgoal", "-r", "3", self.mount], check=True, stdout=subprocess.DEVNULL)

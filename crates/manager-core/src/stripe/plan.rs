@@ -36,10 +36,6 @@ fn racks(state: &State, domains: &mut Domains) -> BTreeMap<u32, BTreeSet<NodeId>
 }
 
 /// The shape of new stripe groups: the safest that the racks of this cluster can hold.
-pub fn shape_for(state: &State, class: PgClass) -> Result<EarShape, EarRefusal> {
-    shape_in(state, class, &mut Domains::new())
-}
-
 fn shape_in(state: &State, class: PgClass, domains: &mut Domains) -> Result<EarShape, EarRefusal> {
     let (Scheme::Replicated(copies), Some(Scheme::Erasure { k, m })) = (class.scheme, class.later) else {
         return Err(EarRefusal::EmptyShape);
