@@ -47,16 +47,6 @@ pub struct StripeGroup {
     pub created: WallTime,
 }
 
-impl StripeGroup {
-    /// Racks that may fail when it is encoded as it was planned.
-    pub fn rack_failures(&self) -> usize {
-        match self.later {
-            Scheme::Replicated(_) => 0,
-            Scheme::Erasure { m, .. } => usize::from(m) / usize::from(self.rack_capacity.max(1)),
-        }
-    }
-}
-
 impl Pg {
     /// Whose chunks it takes.
     pub fn class(&self) -> PgClass {

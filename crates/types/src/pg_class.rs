@@ -12,10 +12,6 @@ pub struct PgClass {
 }
 
 impl PgClass {
-    /// Columns of stripe groups: copies that are encoded to `later`.
-    pub const fn columns(scheme: Scheme, later: Scheme) -> PgClass {
-        PgClass { scheme, later: Some(later) }
-    }
     /// Groups of the same scheme that are no columns.
     pub const fn plain(self) -> PgClass {
         PgClass { scheme: self.scheme, later: None }
