@@ -56,10 +56,10 @@ fn requests(map: &MapView, pg: u32, index: u32, block: u64) -> Vec<(String, Read
     let Some(state) = map.pg(PgId(pg)) else { return Vec::new() };
     let serving = state.members.iter().filter(|member| member.state == u32::from(MemberState::Serving.code()));
     let request = |disk: u32| ReadRequest {
-        // By no epoch: a member takes it for what it is.
         chunk: Some(ChunkHeader { disk, pg, index, epoch: 0, session: 0 }),
         offset: block * BLOCK_SIZE as u64,
         length: 1,
+        of_check: true,
         ..ReadRequest::default()
     };
     let at = |member: &cairn_wire::data::PgMember| {

@@ -128,6 +128,7 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         // What lies at a place of a shard is never replaced.
         sure: false,
         at_rest,
+        of_check: false,
     };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);

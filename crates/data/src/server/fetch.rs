@@ -149,6 +149,7 @@ impl Inner {
             // By epoch.
             sure: false,
             at_rest: false,
+            of_check: false,
         };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;

@@ -32,6 +32,8 @@ type Key = (DiskId, ChunkId);
 /// Who found that a chunk is not here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Found {
+    /// A job of a server: the file that it read may have been removed meanwhile, and nobody waits for it.
+    Job,
     /// A reader: it may be what a writer began and was never told of.
     Reader,
     /// Other members list it whole.
@@ -48,7 +50,7 @@ impl Found {
         match self {
             Self::Reader => Some(READ_KEPT),
             Self::Check => Some(CHECKED_KEPT),
-            Self::List | Self::Start => None,
+            Self::Job | Self::List | Self::Start => None,
         }
     }
 }
@@ -116,7 +118,7 @@ impl Missing {
             note.found = note.found.max(found);
             note.named_until = note.named_until.max(named_until);
             named_until = note.named_until;
-            let lately = note.found == Found::Reader && now.since(note.at) < again;
+            let lately = note.found <= Found::Reader && now.since(note.at) < again;
             if note.due.is_some() || lately {
                 return Noted::Known;
             }
@@ -308,7 +310,7 @@ mod tests {
     /// A chunk of which one copy is left would be tried while nobody is ready, and never again.
     #[test]
     fn what_is_missing_is_tried_until_it_is_back() {
-        for found in [Found::Reader, Found::List, Found::Start] {
+        for found in [Found::Job, Found::Reader, Found::List, Found::Start] {
             let (mut missing, mut now) = (missing(found), Time::default());
             for attempt in 1..=100 {
                 let (due, disk, id) = missing.take_first(now).expect("it waits");
@@ -381,6 +383,22 @@ mod tests {
             named.ended(key(1), Some(Restored::Nowhere), now);
             assert!(named.counts().is_empty(), "it was freed everywhere");
         }
+    }
+
+    /// A cluster would call itself damaged each time that a file is removed while it is encoded or moved; or not bring
+    /// back what a job finds missing.
+    #[test]
+    fn what_a_job_read_is_looked_for_and_never_lost() {
+        let (now, at) = (Time::default(), (DiskId(1), PgId(2)));
+        let mut named = missing(Found::Job);
+        named.is_elsewhere(key(1));
+        named.ended(key(1), Some(Restored::Unsure), now);
+        assert_eq!(named.counts(), BTreeMap::from([(at, (1, 0))]), "another member has it");
+        named.ended(key(1), Some(Restored::Nowhere), now);
+        assert!(named.counts().is_empty() && !named.is_needed(key(1)) && named.due.is_empty());
+        named.note(key(1), Found::Check, now, MIN, MAX);
+        named.ended(key(1), Some(Restored::Nowhere), now);
+        assert_eq!(named.counts(), BTreeMap::from([(at, (1, 1))]), "a file refers to it");
     }
 
     /// Chunks that others have would not be brought back while many are nowhere.

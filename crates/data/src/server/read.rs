@@ -25,10 +25,13 @@ const LIST_MAX: usize = 1000;
 /// Numbers of runs of blocks in use in one page of a list; a page ends with the chunk that reaches it.
 const LIST_RUNS_MAX: usize = 32 << 10;
 
-/// Who names what is asked for. Members read from each other under an epoch; a server that names none checks a volume.
+/// Who names what is asked for.
 fn named_by(asked: &ReadRequest, kind: PeerKind) -> Found {
-    let any_epoch = asked.chunk.as_ref().is_some_and(|chunk| chunk.epoch == 0);
-    if kind == PeerKind::Server && any_epoch { Found::Check } else { Found::Reader }
+    match kind {
+        PeerKind::Server if asked.of_check => Found::Check,
+        PeerKind::Server => Found::Job,
+        _ => Found::Reader,
+    }
 }
 
 impl Inner {
