@@ -50,7 +50,9 @@ class Hdfs:
 
     def __init__(self, root, classpath):
         self.root, self.classpath, self.processes = root, classpath, []
-        os.makedirs(f"{root}/conf")
+        # The jars of Maven lack the pages of their HTTP servers, which look for them.
+        for pages in ("hdfs", "datanode"):
+            os.makedirs(f"{root}/conf/webapps/{pages}")
         shutil.copy(f"{root}/../log4j.properties", f"{root}/conf/")
         port, http = free_ports(2)
         self.uri = f"hdfs://127.0.0.1:{port}/"
@@ -67,13 +69,17 @@ class Hdfs:
                    f"dfs.datanode.http.address=127.0.0.1:{ports[1]}", f"dfs.datanode.ipc.address=127.0.0.1:{ports[2]}"]
             options = [word for each in own for word in ("-D", each)]
             self.processes.append(self.java("org.apache.hadoop.hdfs.server.datanode.DataNode", *options, heap="512m"))
+        report = ""
         for _ in range(120):
+            if any(process.poll() is not None for process in self.processes):
+                break
             report = subprocess.run(self.command("org.apache.hadoop.hdfs.tools.DFSAdmin", "-report"), capture_output=True, text=True).stdout
             if f"Live datanodes ({DATAS})" in report:
                 break
             time.sleep(1)
-        else:
-            sys.exit(f"HDFS does not start; its logs are in {root}")
+        if f"Live datanodes ({DATAS})" not in report:
+            self.stop()
+            sys.exit(f"HDFS does not start: {self.logs()}")
         self.shell("-mkdir", "-p", "/r3", "/rs", "/names")
         for option in (["-enablePolicy", "-policy", POLICY], ["-setPolicy", "-path", "/rs", "-policy", POLICY]):
             run(*self.command("org.apache.hadoop.hdfs.tools.ECAdmin", *option))
@@ -84,6 +90,14 @@ class Hdfs:
     def java(self, name, *arguments, heap="512m"):
         log = open(f"{self.root}/{name.rsplit('.', 1)[1]}-{len(self.processes)}.log", "w")
         return subprocess.Popen(self.command(name, *arguments, heap=heap), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def logs(self):
+        """The last line of each server's log that names an exception."""
+        found = []
+        for path in sorted(glob.glob(f"{self.root}/*.log")):
+            with open(path) as log:
+                found += [f"{os.path.basename(path)}: {line}" for line in log if "Exception" in line][-1:]
+        return "".join(found) or "no server says why"
 
     def shell(self, *arguments):
         run(*self.command("org.apache.hadoop.fs.FsShell", *arguments))
