@@ -2,7 +2,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::findings::Findings;
-use crate::{advisories, deny, docs, layers, licence, manifests, mutants, source};
+use crate::{advisories, cycles, deny, docs, layers, licence, manifests, mutants, source};
 use anyhow::{Result, bail};
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
@@ -11,6 +11,7 @@ type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 pub const CHECKS: &[(&str, &str, Check)] = &[
     ("format", "cargo fmt --check", cargo::check_format),
     ("layers", "which crate may depend on which, and on what from outside", layers::check),
+    ("cycles", "how many files of a crate import each other in a circle", cycles::check),
     ("manifests", "every crate's Cargo.toml and clippy.toml carry the shared rules", manifests::check),
     ("source", "file and function sizes, purity of layers 0-2, forbidden constructs", source::check),
     ("mutants", "every change in mutants/ still fits the source", mutants::check),

@@ -7,6 +7,7 @@
 mod advisories;
 mod cargo;
 mod check;
+mod cycles;
 mod deny;
 mod docs;
 mod files;

@@ -4,8 +4,8 @@
 //! trips over prose. It is no parser: macros are read as they stand.
 
 mod functions;
-mod mask;
-mod regions;
+pub mod mask;
+pub mod regions;
 mod rules;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ pub(crate) mod retry;
 pub mod segment;
 pub(crate) mod silence;
 pub(crate) mod stream;
+pub(crate) mod target;
 
 pub use segment::SEGMENT_MAX;
 

@@ -6,7 +6,8 @@ use crate::error::{ClientError, MANAGERS, Result};
 use crate::late::{Answer, Asking, Members, Questions};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
-use crate::read::rows::ShardReads;
+use crate::read::shard_reads::ShardReads;
+use crate::shared_state::SharedState;
 use crate::stale::{Pace, STALE_DEADLINE, Stale};
 use crate::stripe::suspects::Suspects;
 use crate::view::ClusterView;
@@ -93,8 +94,8 @@ pub(crate) struct Cluster {
     pub(crate) full: FullVolumes,
     /// When a partition last did not know how to take attributes along with contents.
     pub(crate) apart: RwLock<Option<cairn_types::Time>>,
-    /// Open appends that writers of this client closed.
-    pub(crate) settles: crate::record::Settles,
+    /// What other parts keep for all tasks of this client.
+    pub(crate) shared: SharedState,
     pub(crate) waits: Waits,
 }
 
@@ -127,8 +128,14 @@ impl Cluster {
             abandoned: Abandoned::default(),
             full: FullVolumes::default(),
             apart: RwLock::default(),
-            settles: crate::record::Settles::default(),
+            shared: SharedState::default(),
             waits: Waits::default(),
+        }
+    }
+    /// Refreshes the map; a failure shows up in the next call that needs the manager.
+    pub(crate) async fn refresh_quietly(&self) {
+        if let Err(error) = self.refresh().await {
+            tracing::debug!(%error, "the cluster map could not be refreshed");
         }
     }
     /// The map as known now.

@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::meta::volume::Volume;
 use crate::net::Net;
 use crate::read::health::HedgeBounds;
-use crate::read::rows::ShardReads;
+use crate::read::shard_reads::ShardReads;
 use crate::stale::{Stale, StaleReads, Staleness};
 use crate::view::ClusterView;
 use crate::waits::ToldWaits;

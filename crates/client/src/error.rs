@@ -105,7 +105,7 @@ impl ClientError {
     }
     /// It is the trash that refuses, or what is in it.
     pub fn is_of_trash(&self) -> bool {
-        matches!(self, Self::Remote { what, .. } if crate::trash::is_in_trash(what.as_bytes()))
+        matches!(self, Self::Remote { what, .. } if crate::trash::place::is_in_trash(what.as_bytes()))
     }
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(ErrorCode::NotFound)

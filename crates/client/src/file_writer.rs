@@ -54,6 +54,13 @@ pub struct FileWriter {
     unnamed: Option<u64>,
 }
 
+impl Volume {
+    /// Begins a file; it appears under `path` when the writer is finished.
+    pub async fn write(&self, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
+        FileWriter::new(self, path, None, options).await
+    }
+}
+
 impl FileWriter {
     pub(crate) async fn new(
         volume: &Volume,

@@ -26,6 +26,7 @@ mod overwrite;
 pub mod own_process;
 mod read;
 pub mod record;
+mod shared_state;
 mod stage;
 mod stale;
 mod stripe;

@@ -14,6 +14,7 @@ pub(crate) mod rows;
 pub(crate) mod salvage;
 pub(crate) mod set;
 pub(crate) mod shard;
+pub(crate) mod shard_reads;
 mod verdict;
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ mod tests;
 
 pub use appender::{RecordAppender, RecordLevel, RecordOptions, RecordTicket};
 pub use reader::{Record, RecordReader, Skipped};
-pub(crate) use settle::Settles;
 pub use tend::TendedAppend;
 
 use crate::error::Result;

@@ -7,6 +7,8 @@
 //!
 //! How long something is kept: the attribute [`KEEP_ATTRIBUTE`] of the nearest directory above it, in seconds (0: it is
 //! removed at once), else what the caller says.
+pub(crate) mod place;
+
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{RenameMode, Volume};
 use cairn_types::ErrorCode;
@@ -16,8 +18,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where the trash is.
-pub const TRASH_PATH: &[u8] = b"/.trash";
+pub use place::{TRASH_PATH, is_in_trash};
+
 /// Of directories: seconds that what is removed below them stays in the trash.
 pub const KEEP_ATTRIBUTE: &[u8] = b"user.cairn.trash_keep";
 /// Of entries: the path that it had.
@@ -54,11 +56,6 @@ pub struct Trashed {
     pub removed_ns: u64,
     pub expires_ns: u64,
     pub uid: u32,
-}
-
-/// Whether a path is in the trash, or the trash itself.
-pub fn is_in_trash(path: &[u8]) -> bool {
-    path.strip_prefix(TRASH_PATH).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 fn joined(parts: &[&[u8]]) -> Vec<u8> {

@@ -1,13 +1,14 @@
 //! Opening a chunk: pick a placement group, let its primary give out an index; go on until somebody takes new data.
 use super::chunk::OpenChunk;
-use super::fullness::{FULL_PATIENCE, Fullness};
+use super::fullness::wait::{FULL_PATIENCE, Fullness};
 use super::pick::pick;
+use super::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stripe::suspects::Seen;
 use crate::view::{ClusterView, PgView};
-use cairn_types::{ChunkId, ErrorCode, PgClass, PgId, Scheme, SessionId, Time};
+use cairn_types::{ChunkId, ErrorCode, PgClass, PgId, Scheme, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse};
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
@@ -49,14 +50,6 @@ impl Avoided {
     fn clear(&self) {
         self.0.lock().clear();
     }
-}
-
-/// What chunks are opened for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub volume: u32,
-    pub class: PgClass,
-    pub session: SessionId,
 }
 
 /// Why there is no chunk yet.
@@ -276,7 +269,7 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
             Ok(())
         }
         Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::NotEnoughDisks => {
-            refresh_quietly(cluster).await;
+            cluster.refresh_quietly().await;
             *last = Refusal::of_disks(&cluster.view(), scheme, error.message);
             Ok(())
         }
@@ -303,7 +296,7 @@ async fn after_failure(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avo
     };
     match code {
         Some(ErrorCode::StaleEpoch | ErrorCode::NotPrimary | ErrorCode::NotServing | ErrorCode::UnknownPg) => {
-            refresh_quietly(cluster).await;
+            cluster.refresh_quietly().await;
             if cluster.view().pgs.get(&pg.id.0).is_some_and(|known| known.epoch == pg.epoch) {
                 avoided.add(pg.id, now, false);
             }
@@ -326,12 +319,5 @@ async fn after_failure(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avo
                 }
             });
         }
-    }
-}
-
-/// Refreshes the map; a failure shows up in the next call that needs the manager.
-pub(crate) async fn refresh_quietly(cluster: &Cluster) {
-    if let Err(error) = cluster.refresh().await {
-        tracing::debug!(%error, "the cluster map could not be refreshed");
     }
 }

@@ -6,8 +6,9 @@
 //! disks, not for members that stand still. Not here: what a file is (`file_writer`), choice of placement groups
 //! (`open`, `pick`).
 use super::chunk::OpenChunk;
-use super::open::{Avoided, Target, open_chunk, refresh_quietly};
+use super::open::{Avoided, open_chunk};
 use super::segment::Segment;
+use super::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
@@ -446,7 +447,7 @@ impl Stream {
         tokio::spawn(async move {
             match report {
                 Some(report) => drop(report.await),
-                None => refresh_quietly(&cluster).await,
+                None => cluster.refresh_quietly().await,
             }
             // Best effort: under a new epoch the primary seals it by itself.
             if let (true, Ok(address)) = (sealable, address) {

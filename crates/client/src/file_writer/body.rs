@@ -5,11 +5,11 @@
 //! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last
 //! part is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
 use super::places::{Places, Placing};
-use crate::append::open::Target;
 use crate::append::retry::Retry;
 use crate::append::segment::{Placed, SEGMENT_MAX, Segment, Show, block_crcs};
 use crate::append::stream::StreamHandle;
-use crate::discard::Remains;
+use crate::append::target::Target;
+use crate::discard::send::Remains;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::stripe::group::{Gather, RowGroup, rows_of_group};

@@ -400,7 +400,7 @@ impl MetaCaller {
                 tokio::time::sleep(self.cluster.jitter(pause)).await;
                 pause = (pause * 2).min(PAUSE_MAX);
                 if round % 3 == 0 {
-                    crate::append::open::refresh_quietly(&self.cluster).await;
+                    self.cluster.refresh_quietly().await;
                 }
             }
         }

@@ -7,7 +7,6 @@
 use super::call::MetaCaller;
 use super::session::{Session, SlotLease};
 use super::shards::Places;
-use crate::append::open::refresh_quietly;
 use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use cairn_types::ErrorCode;
@@ -209,7 +208,7 @@ impl MetaCaller {
         if to.by.is_empty() || names_another() {
             return !to.by.is_empty();
         }
-        refresh_quietly(&self.cluster).await;
+        self.cluster.refresh_quietly().await;
         names_another()
     }
 

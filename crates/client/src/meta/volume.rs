@@ -15,14 +15,12 @@ use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
 use super::shards::Places;
-use crate::append::open::Target;
 use crate::append::stream::{StreamHandle, start};
+use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::discard::{CLOSE_PATIENCE, Discards};
 use crate::error::{ClientError, Result};
-use crate::file_writer::{FileWriter, WriteOptions};
 use crate::overwrite::Overwrites;
-use crate::read::file_reader::FileReader;
 use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
 use crate::stripe::streams::StripedStreams;
@@ -346,20 +344,6 @@ impl Volume {
     pub(crate) async fn release(&self, inode: u64) -> Result<()> {
         let make = |header| ReleaseRequest { header: Some(header), inode, also: Vec::new() };
         self.mutate::<Empty, _>(b"releasing a file", inode, Opcode::Release, make).await.map(|_| ())
-    }
-    /// Begins a file; it appears under `path` when the writer is finished.
-    pub async fn write(&self, path: &[u8], options: WriteOptions) -> Result<FileWriter> {
-        FileWriter::new(self, path, None, options).await
-    }
-    /// Opens a file for reading; symbolic links are followed.
-    pub async fn read(&self, path: &[u8], offset: u64, length: u64) -> Result<FileReader> {
-        let found = self.stat(path, true).await?;
-        if found.mode & 0o170_000 != 0o100_000 {
-            let code =
-                if found.mode & 0o170_000 == 0o040_000 { ErrorCode::IsDirectory } else { ErrorCode::InvalidArgument };
-            return Err(ClientError::remote(&shown(path), code, "only regular files have contents to read"));
-        }
-        Ok(FileReader::new(self, found, &shown(path), offset, length))
     }
     pub(crate) fn caller(&self) -> &Arc<MetaCaller> {
         &self.caller

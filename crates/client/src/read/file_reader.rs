@@ -9,11 +9,11 @@ use super::read_epochs::ReadEpochs;
 use super::rows::{Rows, read_rows};
 use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
-use crate::meta::volume::Volume;
+use crate::meta::volume::{Volume, shown};
 use crate::moving::Run;
 use crate::stripe::group::rows_of_group;
 use cairn_env::buf::SharedBuf;
-use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, PgId, Stripe};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, ExtentKind, PgId, Stripe};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::Attributes;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +83,19 @@ enum Plan {
     Rows(Rows),
     Set(SetRange),
     Hole(u64),
+}
+
+impl Volume {
+    /// Opens a file for reading; symbolic links are followed.
+    pub async fn read(&self, path: &[u8], offset: u64, length: u64) -> Result<FileReader> {
+        let found = self.stat(path, true).await?;
+        if found.mode & 0o170_000 != 0o100_000 {
+            let code =
+                if found.mode & 0o170_000 == 0o040_000 { ErrorCode::IsDirectory } else { ErrorCode::InvalidArgument };
+            return Err(ClientError::remote(&shown(path), code, "only regular files have contents to read"));
+        }
+        Ok(FileReader::new(self, found, &shown(path), offset, length))
+    }
 }
 
 impl FileReader {

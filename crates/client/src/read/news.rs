@@ -3,7 +3,6 @@
 //! A request has the deadline of a network that is alive, and the patience of a whole read is not much longer: one that
 //! waits for a member that went would fail although another has its bytes by then, because the map is looked at only
 //! between attempts.
-use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::view::PgView;
 use cairn_types::PgId;
@@ -20,7 +19,7 @@ pub(super) async fn or_news<T>(cluster: &Arc<Cluster>, pg: PgId, read: impl Futu
     let news = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            refresh_quietly(cluster).await;
+            cluster.refresh_quietly().await;
             let now = cluster.view();
             let (then, now) = (then.pgs.get(&pg.0), now.pgs.get(&pg.0));
             if now.is_some_and(|now| has_others(then, now)) {

@@ -9,7 +9,6 @@ use super::latency::{HEDGE_MAX, Latency};
 use super::news::or_news;
 use super::salvage::{Salvage, salvage_by_halves};
 use super::verdict::Verdict;
-use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 use crate::net::NetError;
@@ -136,7 +135,7 @@ pub(crate) async fn read_piece(cluster: &Arc<Cluster>, latency: &Arc<Latency>, p
         salvage.lock().ask_under(piece.epoch);
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        refresh_quietly(cluster).await;
+        cluster.refresh_quietly().await;
     }
 }
 

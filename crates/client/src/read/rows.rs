@@ -5,18 +5,16 @@
 //! needed are cancelled. Bytes come back in the order of the file, as views of what was received where units are large.
 use super::decode::Decoding;
 use super::gather::{Torn, gather};
-use super::health::{Health, HedgeBounds};
 use super::news::or_news;
 use super::piece::Got;
 use super::row_read::{RowRead, ShardBytes, Standing, Step};
 use super::shard::{ShardError, ShardRange, read_shard};
 use super::verdict::Verdict;
-use crate::append::open::refresh_quietly;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 use crate::net::NetError;
 use crate::view::{ClusterView, PgView};
-use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
+use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_erasure::Codec;
 use cairn_types::{ChunkId, ErrorCode, MemberState, Stripe};
 use std::collections::BTreeSet;
@@ -29,23 +27,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Between two times that all members are asked for all blocks: what they heal takes about so long.
 const GATHER_PAUSE_MIN: Duration = Duration::from_millis(250);
 const GATHER_PAUSE_MAX: Duration = Duration::from_secs(4);
-/// Pages that decoded columns keep; what is beyond is allocated as it is needed.
-const DECODE_POOL_BYTES: usize = 32 << 20;
 /// Units below this are put together into buffers of [`JOINED_BYTES`]; larger ones are handed on as they came.
 const UNIT_JOINED_BELOW: u64 = 64 << 10;
 const JOINED_BYTES: usize = 1 << 20;
-
-/// What all striped reads of a client share.
-pub(crate) struct ShardReads {
-    pub health: Health,
-    pool: BufPool,
-}
-
-impl ShardReads {
-    pub(crate) fn new(bounds: HedgeBounds) -> Self {
-        Self { health: Health::new(bounds), pool: BufPool::new(DECODE_POOL_BYTES) }
-    }
-}
 
 /// A range of the logical space of a striped chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +89,7 @@ pub(crate) async fn read_rows(cluster: &Arc<Cluster>, rows: Rows) -> Got<Vec<Sha
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        refresh_quietly(cluster).await;
+        cluster.refresh_quietly().await;
     }
 }
 

@@ -4,6 +4,7 @@
 //! Bounds: [`RecordOptions::window`] bytes of records wait, are sent or are not durable, and one record however long.
 use super::RECORD_MAX;
 use super::chunk::{AppendChunk, explain};
+use super::settle::Settles;
 use super::task::{Command, QUEUE_MAX, Task};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
@@ -101,7 +102,7 @@ impl Volume {
             Layout::from_bits(found.layout).ok_or_else(|| ClientError::protocol(&what, "its layout is unknown"))?;
         // Whether it can be done at all is said here, and not with the first record; one of many writers is enough to
         // ask.
-        let known = self.cluster().settles.open(self.id(), found.inode, 0);
+        let known = self.cluster().shared.of::<Settles>().open(self.id(), found.inode, 0);
         let mut known = known.lock().await;
         if known.is_none() {
             let last = self.last_append(found.inode, path, 0).await.map_err(|error| explain(error, &what))?.append;

@@ -1,6 +1,6 @@
 //! The chunk of an open append, as a writer knows it; one request to its primary.
 use super::looks::{What, look_once};
-use crate::append::open::{look_twice, refresh_quietly};
+use crate::append::open::look_twice;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 use crate::net::{NetError, stream_of};
@@ -205,7 +205,7 @@ fn judge(cluster: &Arc<Cluster>, seen: Seen, primary: u32, error: NetError) -> N
             }
         }),
         None => look_once(cluster, (seen.pg, seen.epoch, What::Map), |cluster| async move {
-            refresh_quietly(&cluster).await;
+            cluster.refresh_quietly().await;
         }),
     }
     NotTaken::Over(text)

@@ -33,14 +33,15 @@ pub(super) struct Known {
 
 impl Known {
     pub fn new(cluster: &Arc<Cluster>, writer: u64) -> Self {
-        *cluster.settles.writers.0.lock().entry(writer).or_default() += 1;
+        *cluster.shared.of::<Writers>().0.lock().entry(writer).or_default() += 1;
         Self { cluster: cluster.clone(), writer }
     }
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let mut all = self.cluster.settles.writers.0.lock();
+        let writers = self.cluster.shared.of::<Writers>();
+        let mut all = writers.0.lock();
         if let Some(count) = all.get_mut(&self.writer) {
             *count -= 1;
             if *count == 0 {
@@ -150,7 +151,7 @@ pub(super) async fn walk(volume: &Volume, chunk: AppendChunk, from: u64, to: u64
                     Found::Record(frame, _) => {
                         consumed += frame.framed_len();
                         end = at + consumed as u64;
-                        if volume.cluster().settles.writers.has(frame.writer) {
+                        if volume.cluster().shared.of::<Writers>().has(frame.writer) {
                             runs.note(frame.writer, frame.sequence);
                         }
                     }

@@ -28,7 +28,7 @@ struct Ends(Arc<Cluster>, Look);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.settles.looks.0.lock().remove(&self.1);
+        self.0.shared.of::<Looks>().0.lock().remove(&self.1);
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn look_once<F: Future<Output = ()> + Send + 'static>(
     look: Look,
     into: impl FnOnce(Arc<Cluster>) -> F,
 ) {
-    if cluster.settles.looks.0.lock().insert(look) {
+    if cluster.shared.of::<Looks>().0.lock().insert(look) {
         let (ends, looking) = (Ends(cluster.clone(), look), into(cluster.clone()));
         tokio::spawn(async move {
             looking.await;

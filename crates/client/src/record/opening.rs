@@ -2,8 +2,10 @@
 //!
 //! Invariant: what is made follows the last one of the lane, so two successors cannot arise; the metadata sees to that.
 use super::chunk::{AppendChunk, explain};
+use super::settle::Settles;
 use super::task::{ATTEMPTS_MAX, PAUSE};
-use crate::append::open::{Avoided, Target, open_index};
+use crate::append::open::{Avoided, open_index};
+use crate::append::target::Target;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, Layout, PgId};
@@ -22,7 +24,7 @@ pub(super) async fn find_or_open(
     (layout, avoided): (Layout, &Arc<Avoided>),
 ) -> Result<(AppendChunk, bool)> {
     let (cluster, what) = (volume.cluster().clone(), String::from_utf8_lossy(path).into_owned());
-    let known = cluster.settles.open(volume.id(), inode, lane);
+    let known = cluster.shared.of::<Settles>().open(volume.id(), inode, lane);
     let mut known = known.lock().await;
     if let Some((Some(chunk), at)) = *known
         && chunk.number > left
@@ -75,7 +77,7 @@ pub(super) async fn is_still_open(
     chunk: AppendChunk,
 ) -> Result<bool> {
     let clock = &volume.cluster().clock;
-    let known = volume.cluster().settles.open(volume.id(), inode, lane);
+    let known = volume.cluster().shared.of::<Settles>().open(volume.id(), inode, lane);
     let mut known = known.lock().await;
     Ok(match *known {
         Some((Some(last), _)) if last.number > chunk.number => false,

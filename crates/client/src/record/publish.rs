@@ -143,7 +143,7 @@ impl Drop for Asked {
 /// The file gets what is durable up to there.
 pub(super) async fn publish_to(volume: &Volume, inode: u64, path: &[u8], chunk: AppendChunk, to: u64) -> Result<u64> {
     let (cluster, number) = (volume.cluster(), chunk.number);
-    let publisher = cluster.settles.publishers.of(volume.id(), inode);
+    let publisher = cluster.shared.of::<Publishers>().of(volume.id(), inode);
     let asked = cluster.clock.now();
     publisher.want(number, to);
     let mut done = publisher.done.lock().await;

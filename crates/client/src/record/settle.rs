@@ -6,10 +6,7 @@
 //! and is durable on all serving members under one epoch; it ends with a whole record, and has everything that was
 //! acknowledged as durable.
 use super::chunk::AppendChunk;
-use super::left::{Left, Runs, Writers, walk};
-use super::looks::Looks;
-use super::publish::Publishers;
-use crate::append::open::refresh_quietly;
+use super::left::{Left, Runs, walk};
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
@@ -44,9 +41,6 @@ pub(crate) struct Settles {
     begun: AtomicU64,
     /// The last open append of files, as one of them found or made it. Locked while one of them looks.
     open: Mutex<BTreeMap<(u32, u64, u32), Arc<LastOpen>>>,
-    pub(super) writers: Writers,
-    pub(super) looks: Looks,
-    pub(super) publishers: Publishers,
 }
 
 /// The open append that was found or made last, if any, and when somebody looked.
@@ -123,7 +117,7 @@ pub(super) async fn settle(
     durable: u64,
 ) -> Result<Arc<Left>> {
     let (clock, key) = (&volume.cluster().clock, (volume.id(), inode, chunk.number));
-    let one = volume.cluster().settles.closing(key);
+    let one = volume.cluster().shared.of::<Settles>().closing(key);
     one.durable.fetch_max(durable, Relaxed);
     let asked = clock.now();
     let mut outcome = one.outcome.lock().await;
@@ -201,7 +195,7 @@ async fn close(
         }
         tokio::time::sleep(cluster.jitter(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        refresh_quietly(&cluster).await;
+        cluster.refresh_quietly().await;
     }
 }
 

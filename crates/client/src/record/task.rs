@@ -9,7 +9,7 @@ use super::kept::{Kept, Unsynced};
 use super::lanes::Lanes;
 use super::left::Known;
 use super::opening::{find_or_open, is_still_open};
-use super::publish::{Publisher, publish_all, publish_answered};
+use super::publish::{Publisher, Publishers, publish_all, publish_answered};
 use super::settle;
 use crate::append::open::Avoided;
 use crate::cluster::Cluster;
@@ -138,7 +138,7 @@ impl Task {
     pub(super) fn new(volume: Volume, (inode, path): (u64, &[u8]), layout: Layout, options: RecordOptions) -> Self {
         let cluster = volume.cluster().clone();
         let (writer, first) = options.writer.unwrap_or_else(|| (cluster.rng.u64(), 1));
-        let publisher = cluster.settles.publishers.of(volume.id(), inode);
+        let publisher = cluster.shared.of::<Publishers>().of(volume.id(), inode);
         Task {
             _known: Known::new(&cluster, writer),
             writer,
@@ -540,7 +540,7 @@ impl Task {
             tell(before, &self.cluster, RecordsTold { published, next: Some(chunk.next()), closed: false });
         }
         if self.cluster.view().pgs.get(&chunk.id.pg.0).is_none_or(|pg| pg.epoch.0 < chunk.creation_epoch) {
-            crate::append::open::refresh_quietly(&self.cluster).await;
+            self.cluster.refresh_quietly().await;
         }
         (self.chunk, self.used) = (Some(chunk), self.cluster.clock.now());
         (self.known_end, self.durable) = (0, 0);

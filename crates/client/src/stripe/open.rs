@@ -1,6 +1,7 @@
 //! Opening a striped chunk: the group and index as for any chunk, then a shard for every member that takes writes.
 use super::chunk::StripedChunk;
-use crate::append::open::{Avoided, Target, open_index};
+use crate::append::open::{Avoided, open_index};
+use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::error::Result;
 use cairn_types::{ChunkId, Stripe};

@@ -12,9 +12,10 @@ mod column;
 
 use super::group::Gather;
 use crate::append::SEGMENT_MAX;
-use crate::append::open::{Avoided, Target, open_chunk, refresh_quietly};
+use crate::append::open::{Avoided, open_chunk};
 use crate::append::retry::Retry;
 use crate::append::stream::TICK;
+use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
@@ -384,7 +385,7 @@ impl SetWriter {
             }
             None => {
                 let cluster = self.cluster.clone();
-                tokio::spawn(async move { refresh_quietly(&cluster).await });
+                tokio::spawn(async move { cluster.refresh_quietly().await });
             }
         }
     }

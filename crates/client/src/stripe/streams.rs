@@ -1,6 +1,6 @@
 //! The striped streams of a volume, shared by the files that are written at the same time.
 use super::stream::{StripedHandle, WINDOW_BYTES, start};
-use crate::append::open::Target;
+use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::error::Result;
 use cairn_types::Stripe;

@@ -1,8 +1,8 @@
 //! One column of an open stripe set: a replicated chunk that takes this session's appends.
 use super::Event;
 use crate::append::chunk::OpenChunk;
-use crate::append::open::Target;
 use crate::append::segment::block_crcs;
+use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::net::{NetError, stream_of};
 use crate::stripe::suspects::Seen;

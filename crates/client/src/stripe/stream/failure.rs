@@ -9,7 +9,6 @@ use super::super::group::RowGroup;
 use super::super::suspects::Seen;
 use super::super::waiting::{SLOW, STALL};
 use super::{Event, Stream};
-use crate::append::open::refresh_quietly;
 use crate::error::ClientError;
 use crate::net::NetError;
 use cairn_types::{Epoch, ErrorCode, ExtentKind};
@@ -48,7 +47,7 @@ impl Stream {
             Some(disk) => self.report(key, &chunk, disk, error.text()),
             None => {
                 let cluster = self.cluster.clone();
-                tokio::spawn(async move { refresh_quietly(&cluster).await });
+                tokio::spawn(async move { cluster.refresh_quietly().await });
             }
         }
         self.send_again(key, &mut chunk, error);

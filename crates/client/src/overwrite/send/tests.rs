@@ -2,7 +2,7 @@
 use super::*;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
-use cairn_types::Scheme;
+use cairn_types::{PgId, Scheme};
 
 const BLOCK: usize = BLOCK_SIZE;
 const R3: Scheme = Scheme::Replicated(3);
