@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Programs of Hadoop and Spark on a cluster, each compared with what it does on local files:
-#   scripts/hadoop-apps.sh HOST:PORT [shell|oldest|distcp|terasort|spark…]
+#   scripts/hadoop-apps.sh HOST:PORT [shell|oldest|distcp|terasort|spark|hbase…]
 # The jar has to be there (make hadoop), or CAIRN_HADOOP_OUT names the directory where it is. Says "hadoop apps: N done" at its end.
 # ROWS: those of terasort, of 100 bytes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cluster=${1:?hadoop-apps: name a cluster, HOST:PORT}
 shift
-apps=${*:-shell oldest distcp terasort spark}
+apps=${*:-shell oldest distcp terasort spark hbase}
 out=${CAIRN_HADOOP_OUT:-${CARGO_TARGET_DIR:-$PWD/target}/hadoop}
 jar=$(ls "$out"/cairn-hadoop-*.jar)
 rows=${ROWS:-200000}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+# Processes of this script.
+ours=()
+trap '[ ${#ours[@]} = 0 ] || kill -KILL "${ours[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
 base=cairn://$cluster/default/apps
 cat >"$dir/log4j.properties" <<'EOF'
 log4j.rootLogger=WARN,stderr
@@ -28,6 +30,16 @@ printf '<configuration/>\n' >"$dir/core-site.xml"
 die() {
     printf 'hadoop-apps: %s\n' "$*" >&2
     exit 1
+}
+# An XML file of Hadoop's with NAME=VALUE….
+properties() {
+    local file=$1 property
+    shift
+    {
+        printf '<configuration>\n'
+        for property in "$@"; do printf '<property><name>%s</name><value>%s</value></property>\n' "${property%%=*}" "${property#*=}"; done
+        printf '</configuration>\n'
+    } >"$file"
 }
 classpath() {
     [ -s "$out/$1.classpath" ] ||
@@ -130,6 +142,49 @@ app_spark() {
         "-Dspark.sql.warehouse.dir=$dir/warehouse" -cp "$dir/job:$spark" SparkJob "$base/spark" >"$dir/spark.log" 2>&1 ||
         die "spark: $(tail -n 40 "$dir/spark.log")"
     grep '^spark: ' "$dir/spark.log"
+}
+
+# A master, two region servers and their ZooKeeper, with tables and logs on the cluster; one region server is killed while rows are put.
+app_hbase() {
+    local hbase home=$dir/hbase port opens=() program
+    local -A started=()
+    hbase=$(classpath hbase)
+    mkdir -p "$home/job" "$home/conf"
+    port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    cp "$dir/log4j.properties" "$home/conf/"
+    properties "$home/conf/hbase-site.xml" hbase.rootdir="$base/hbase" fs.defaultFS="cairn://$cluster/" hbase.cluster.distributed=true \
+        hbase.zookeeper.quorum=127.0.0.1 hbase.zookeeper.property.clientPort="$port" hbase.zookeeper.property.dataDir="$home/zookeeper" \
+        hbase.zookeeper.property.admin.enableServer=false zookeeper.session.timeout=8000 hbase.wal.provider=filesystem hbase.tmp.dir="$home/tmp" \
+        hbase.master.port=0 hbase.regionserver.port=0 hbase.master.info.port=-1 hbase.regionserver.info.port=-1 \
+        hbase.master.ipc.address=127.0.0.1 hbase.regionserver.ipc.address=127.0.0.1 hbase.master.hostname=localhost hbase.regionserver.hostname=localhost \
+        hbase.master.wait.on.regionservers.mintostart=2 hbase.client.retries.number=30 hbase.rpc.timeout=20000 hbase.client.operation.timeout=180000
+    for package in java.lang java.lang.reflect java.io java.nio java.util java.util.concurrent sun.nio.ch jdk.internal.ref; do
+        opens+=("--add-opens=java.base/$package=ALL-UNNAMED")
+    done
+    opens+=(--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED -cp "$home/conf:$home/job:$hbase")
+    javac -nowarn -cp "$hbase" -d "$home/job" hadoop/apps/HbaseJob.java
+    hbase_start() {
+        java -Xmx512m "${opens[@]}" "${@:2}" >"$home/$1.log" 2>&1 &
+        started[$1]=$!
+        ours+=($!)
+        # Bash says nothing of its end.
+        [ "$1" = job ] || disown
+    }
+    hbase_start zookeeper org.apache.hadoop.hbase.zookeeper.HQuorumPeer start
+    hbase_start master org.apache.hadoop.hbase.master.HMaster start
+    hbase_start region1 org.apache.hadoop.hbase.regionserver.HRegionServer start
+    hbase_start region2 org.apache.hadoop.hbase.regionserver.HRegionServer start
+    hbase_start job HbaseJob "$rows"
+    for _ in $(seq 600); do
+        [ "$(grep -c '^put' "$home/job.log")" -ge $((rows / 2000)) ] && break
+        kill -0 "${started[job]}" 2>/dev/null || die "hbase: $(tail -n 30 "$home"/*.log)"
+        sleep 0.5
+    done
+    kill -0 "${started[job]}" || die "hbase: the rows were there before a region server was killed: $(tail -n 30 "$home"/*.log)"
+    kill -KILL "${started[region1]}"
+    wait "${started[job]}" || die "hbase: $(tail -n 30 "$home"/*.log)"
+    grep '^hbase: ' "$home/job.log"
+    for program in "${!started[@]}"; do kill -KILL "${started[$program]}" 2>/dev/null || true; done
 }
 
 needs_tree

@@ -122,7 +122,7 @@ fn the_guide_for_hadoop_works_as_it_is_written() {
 }
 
 /// A job of Hadoop or Spark would end with other data than on HDFS: the shell, distcp there and back, terasort, parquet
-/// by Spark.
+/// by Spark, HBase with a region server that is killed.
 #[test]
 fn applications() {
     let wanted = std::env::var("CAIRN_TEST_APPS").unwrap_or_default();
@@ -131,7 +131,7 @@ fn applications() {
     }
     assert!(is_built(), "Java, Maven and their packages are needed");
     let cluster = Cluster::start(SMALL);
-    println!("{}", apps(&cluster.address, &[], 0, 5));
+    println!("{}", apps(&cluster.address, &[], 0, 6));
     println!("under kills: {}", terasort_under_kills());
 }
 
