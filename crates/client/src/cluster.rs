@@ -1,34 +1,27 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::append::fullness::FullVolumes;
 use crate::discard::Abandoned;
-use crate::encoded_message::{Coming, EncodedMessage};
-use crate::error::{ClientError, MANAGERS, Result};
-use crate::late::{Answer, Asking, Members, Questions};
+use crate::encoded_message::Coming;
+use crate::error::{ClientError, Result};
+use crate::late::{Asking, Questions};
 use crate::net::{Net, NetError};
 use crate::read::health::HedgeBounds;
 use crate::read::shard_reads::ShardReads;
 use crate::shared_state::SharedState;
-use crate::stale::{Pace, STALE_DEADLINE, Stale};
+use crate::stale::{STALE_DEADLINE, Stale};
 use crate::stripe::suspects::Suspects;
 use crate::view::ClusterView;
 use crate::waits::Waits;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
-use cairn_types::{ChunkId, ErrorCode, RetryClass, SessionId};
+use cairn_types::{ChunkId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
-use cairn_wire::error::WireError;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-/// Pause between rounds over servers that cannot answer now.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Deadline of a single attempt at a manager.
-const ATTEMPT: Duration = Duration::from_secs(3);
 /// Two refreshes of the map are at least so far apart.
 const REFRESH_APART: Duration = Duration::from_millis(20);
 /// What a reader waits for the map who can go on without a newer one: more than a manager that answers takes.
@@ -68,9 +61,9 @@ pub(crate) struct Cluster {
     pub(crate) place: (String, String),
     /// Which of equally near members this client prefers.
     preference: u64,
-    managers: RwLock<Vec<String>>,
+    pub(crate) managers: RwLock<Vec<String>>,
     /// Manager that answered last.
-    current: AtomicUsize,
+    pub(crate) current: AtomicUsize,
     /// Who was asked while leaders were late.
     questions: Questions,
     view: RwLock<Arc<ClusterView>>,
@@ -165,136 +158,9 @@ impl Cluster {
         Arc::make_mut(&mut *self.view.write()).apply_state(state);
     }
 
-    /// Calls the manager's leader: follows hints, tries the others, waits out elections, until the patience ends.
-    pub(crate) async fn manager<A: prost::Message + Default>(
-        &self,
-        what: &str,
-        opcode: Opcode,
-        request: &impl prost::Message,
-    ) -> Result<A> {
-        let answer = self.manager_of_any(what, opcode, EncodedMessage::of(request)).await?;
-        answer.read().map_err(|why| self.gave_up(what, true, why))
-    }
-    fn manager_of_any<'a>(
-        &'a self,
-        what: &'a str,
-        opcode: Opcode,
-        request: EncodedMessage,
-    ) -> Coming<'a, Result<EncodedMessage>> {
-        Box::pin(self.ask_manager(what, opcode, request))
-    }
-    async fn ask_manager(&self, what: &str, opcode: Opcode, request: EncodedMessage) -> Result<EncodedMessage> {
-        let started = self.clock.now();
-        let mut pause = PAUSE_MIN;
-        let (mut sent, mut leaderless) = (false, false);
-        // What each said last.
-        let mut said: BTreeMap<String, String> = BTreeMap::new();
-        let mut hint: Option<String> = None;
-        let in_contact = self.manager_pace(opcode);
-        let at_first = |of: fn(FirstContact) -> Duration| {
-            self.first_contact.map_or(in_contact.patience, |first| of(first).min(in_contact.patience))
-        };
-        let mut patience = at_first(|first| first.silent);
-        loop {
-            let first = hint.take().unwrap_or_else(|| self.current_manager());
-            self.leads(&first);
-            let Answer { from, result, unsure } =
-                self.asking().call(&first, &Managers(self), opcode, &request, in_contact.attempt).await;
-            sent |= unsure;
-            let last = match result {
-                Ok(answer) => {
-                    self.leads(&from);
-                    return Ok(answer);
-                }
-                Err(NetError::Remote(error)) if error.retry() == RetryClass::Never => {
-                    return Err(ClientError::Remote { what: what.into(), error: refused(error, sent) });
-                }
-                Err(NetError::Remote(error)) => {
-                    sent |= error.retry() == RetryClass::Unknown;
-                    patience = match error.code {
-                        ErrorCode::NotLeader => at_first(|first| first.leaderless),
-                        _ => in_contact.patience,
-                    };
-                    leaderless |= error.code == ErrorCode::NotLeader;
-                    hint = error.leader_hint.clone();
-                    error.to_string()
-                }
-                Err(NetError::NotSent(text)) => text,
-                Err(NetError::Unknown(text)) => {
-                    sent = true;
-                    text
-                }
-            };
-            said.insert(from.clone(), last.clone());
-            if self.clock.now().since(started) > patience {
-                let one = |(who, why): (&String, &String)| match why.starts_with(who.as_str()) {
-                    true => why.clone(),
-                    false => format!("{who}: {why}"),
-                };
-                let all = || said.iter().map(one).collect::<Vec<_>>().join("; ");
-                return Err(match leaderless && opcode == Opcode::GetMap {
-                    true => {
-                        let stale_tried = self.stale.allows(opcode).is_some();
-                        self.no_leader(patience, what, MANAGERS.into(), all(), stale_tried)
-                    }
-                    false => self.gave_up_after(patience, what, sent, last),
-                });
-            }
-            self.waits.goes_on(started, self.clock.now(), &format!("{what}: no manager that leads answers: {last}"));
-            if hint.is_none() {
-                self.next_manager(&from);
-                tokio::time::sleep(self.jitter(pause)).await;
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
-        }
-    }
-    pub(crate) fn gave_up(&self, what: &str, sent: bool, last: String) -> ClientError {
-        self.gave_up_after(self.patience, what, sent, last)
-    }
-    fn gave_up_after(&self, patience: Duration, what: &str, sent: bool, last: String) -> ClientError {
-        let (what, seconds) = (what.to_owned(), patience.as_secs());
-        match sent {
-            true => ClientError::OutcomeUnknown { what, seconds, last },
-            false => ClientError::Unreachable { what, tried: self.managers.read().join(", "), seconds, last },
-        }
-    }
-    /// Nobody leads a group, or who does cannot be reached; `stale_tried`: others were asked as well.
-    pub(crate) fn no_leader(
-        &self,
-        waited: Duration,
-        what: &str,
-        group: String,
-        last: String,
-        stale_tried: bool,
-    ) -> ClientError {
-        ClientError::NoLeader { what: what.to_owned(), group, seconds: waited.as_secs(), last, stale_tried }
-    }
-    /// How long the leading manager is tried.
-    fn manager_pace(&self, opcode: Opcode) -> Pace {
-        let pace = Pace { patience: self.patience, attempt: ATTEMPT };
-        if self.stale.allows(opcode).is_some() { Stale::pace(pace) } else { pace }
-    }
     /// For calls to leaders, while they are late.
     pub(crate) fn asking(&self) -> Asking<'_> {
         Asking { net: &self.net, questions: &self.questions }
-    }
-    /// This one leads, as far as is known.
-    fn leads(&self, manager: &str) {
-        let at = self.managers.read().iter().position(|address| address == manager);
-        if let Some(at) = at {
-            self.current.store(at, Ordering::Relaxed);
-        }
-    }
-    /// This one does not lead, or does not answer; unless somebody else was found meanwhile.
-    fn next_manager(&self, after: &str) {
-        if self.current_manager() == after {
-            self.current.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    fn current_manager(&self) -> String {
-        let managers = self.managers.read();
-        let at = self.current.load(Ordering::Relaxed) % managers.len().max(1);
-        managers.get(at).cloned().unwrap_or_default()
     }
     pub(crate) fn jitter(&self, pause: Duration) -> Duration {
         pause / 2 + pause.mul_f64((self.rng.u64() % 1000) as f64 / 2000.0)
@@ -487,32 +353,6 @@ impl Cluster {
     }
 }
 
-/// Group 0 of the questions.
-struct Managers<'a>(&'a Cluster);
-
-impl Members for Managers<'_> {
-    fn group(&self) -> u32 {
-        0
-    }
-    fn addresses(&self) -> Vec<String> {
-        self.0.managers.read().clone()
-    }
-    fn leader(&self) -> Option<String> {
-        Some(self.0.current_manager())
-    }
-}
-
-/// A server's no, where an earlier try of the same call may have been carried out: then this is perhaps what it answers
-/// to a second one ("not found" to a removal, "exists" to a creation).
-fn refused(mut error: WireError, tried: bool) -> WireError {
-    if tried && matches!(error.code, ErrorCode::NotFound | ErrorCode::Exists | ErrorCode::Conflict) {
-        error
-            .message
-            .push_str("; an earlier try of this, whose answer was lost, may have done it: look before you repeat it");
-    }
-    error
-}
-
 /// Where a disk is.
 pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
     let node = view.disks.get(&disk).and_then(|d| view.nodes.get(&d.node));
@@ -524,15 +364,6 @@ mod tests {
     use super::*;
     use crate::fake::FakeCluster;
     use cairn_types::Scheme;
-
-    /// A command that was done while leaders changed would be told as one that certainly was not.
-    #[test]
-    fn a_no_to_a_second_try_says_that_the_first_may_have_been_done() {
-        let no = |code, tried| refused(WireError::new(code, "d5 is not being drained"), tried).message;
-        assert_eq!(no(ErrorCode::NotFound, false), "d5 is not being drained");
-        assert!(no(ErrorCode::NotFound, true).contains("may have done it"));
-        assert_eq!(no(ErrorCode::BadRequest, true), "d5 is not being drained");
-    }
 
     /// Else the first command after the start of a new cluster would fail, and pass a moment later.
     #[tokio::test]

@@ -19,6 +19,8 @@ pub mod file_writer;
 pub mod handle;
 pub mod key;
 mod late;
+mod leader;
+mod managers;
 mod meta;
 mod moving;
 mod net;

@@ -7,11 +7,12 @@ use crate::cluster::Cluster;
 use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use crate::late::Members;
-use crate::net::NetError;
+use crate::leader::{Failure, Group, Verdict, ask_leader};
 use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::error::WireError;
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use cairn_wire::meta::{DiscardRequest, EndSessionRequest, MetaHeader};
 use futures_util::StreamExt as _;
@@ -23,8 +24,6 @@ use std::time::Duration;
 
 /// Deadline of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(5);
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// Partitions at which a session is ended at once.
 const ENDS_AT_ONCE: usize = 64;
 
@@ -334,98 +333,13 @@ impl MetaCaller {
         request: EncodedMessage,
         pace: Pace,
     ) -> std::result::Result<EncodedMessage, Failure> {
-        let partition = to.partition;
-        let started = self.cluster.clock.now();
-        let (mut pause, mut round, mut sent) = (PAUSE_MIN, 0usize, false);
-        let mut hint = None;
-        loop {
-            let known = || self.shared.leaders.lock().get(&partition).cloned();
-            let first = hint.take().or_else(known).or_else(|| self.member_address(partition, round));
-            round += 1;
-            let (address, result) = match first {
-                Some(first) => {
-                    let members = MembersOf { caller: self, partition };
-                    let answer = self.cluster.asking().call(&first, &members, opcode, &request, pace.attempt).await;
-                    sent |= answer.unsure;
-                    (Some(answer.from), answer.result)
-                }
-                None => {
-                    let text = format!("the map names no node for partition p{partition}");
-                    (None, Err(NetError::NotSent(text)))
-                }
-            };
-            let last = match result {
-                Ok(answer) => {
-                    self.remember_leader(partition, address);
-                    return Ok(answer);
-                }
-                Err(NetError::Remote(error))
-                    if error.code == ErrorCode::UnknownPartition && self.is_elsewhere(to).await =>
-                {
-                    return Err(Failure::Final { error, sent });
-                }
-                Err(NetError::Remote(error)) => match error.retry() {
-                    RetryClass::Never => {
-                        self.remember_leader(partition, address);
-                        return Err(Failure::Final { error, sent });
-                    }
-                    RetryClass::Unknown if error.code == ErrorCode::SessionEnded => {
-                        return Err(Failure::Final { error, sent });
-                    }
-                    _ => {
-                        sent |= error.retry() == RetryClass::Unknown;
-                        hint = error.leader_hint.clone().filter(|h| Some(h) != address.as_ref());
-                        if error.code == ErrorCode::LeaseHeld {
-                            // It leads; whoever has the lease needs a moment.
-                            tokio::time::sleep(self.cluster.jitter(pause)).await;
-                            pause = (pause * 2).min(PAUSE_MAX);
-                            hint = address.clone();
-                        }
-                        error.to_string()
-                    }
-                },
-                Err(NetError::NotSent(text)) => text,
-                Err(NetError::Unknown(text)) => {
-                    sent = true;
-                    text
-                }
-            };
-            if self.cluster.clock.now().since(started) > pace.patience {
-                return Err(Failure::GaveUp { sent, last });
-            }
-            let now = self.cluster.clock.now();
-            self.cluster.waits.goes_on(started, now, &format!("meta partition p{partition} does not answer: {last}"));
-            if hint.is_none() {
-                self.forget_leader(partition, address.as_ref());
-                tokio::time::sleep(self.cluster.jitter(pause)).await;
-                pause = (pause * 2).min(PAUSE_MAX);
-                if round % 3 == 0 {
-                    self.cluster.refresh_quietly().await;
-                }
-            }
-        }
+        let mut group = PartitionOf { caller: self, to, patience: pace.patience };
+        ask_leader(&self.cluster, &mut group, opcode, &request, pace).await
     }
 
     /// Nobody but who holds this one uses the volume's sessions any more.
     pub(super) fn has_no_others(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
-    }
-
-    fn remember_leader(&self, partition: u32, address: Option<String>) {
-        if let Some(address) = address {
-            let mut leaders = self.shared.leaders.lock();
-            if leaders.get(&partition) != Some(&address) {
-                leaders.insert(partition, address);
-            }
-        }
-    }
-
-    /// Unless somebody else was found meanwhile.
-    fn forget_leader(&self, partition: u32, address: Option<&String>) {
-        let mut leaders = self.shared.leaders.lock();
-        if leaders.get(&partition) == address {
-            leaders.remove(&partition);
-        }
     }
 
     /// Of all members, the leader last heard of first.
@@ -443,27 +357,64 @@ impl MetaCaller {
     }
 }
 
-/// Those of a partition.
-struct MembersOf<'a> {
+/// A partition, in one call.
+struct PartitionOf<'a> {
     caller: &'a MetaCaller,
-    partition: u32,
+    to: To<'a>,
+    patience: Duration,
 }
 
-impl Members for MembersOf<'_> {
+impl Members for PartitionOf<'_> {
     fn group(&self) -> u32 {
-        self.partition
+        self.to.partition
     }
     fn addresses(&self) -> Vec<String> {
-        self.caller.member_addresses(self.partition)
+        self.caller.member_addresses(self.to.partition)
     }
     fn leader(&self) -> Option<String> {
-        self.caller.shared.leaders.lock().get(&self.partition).cloned()
+        self.caller.shared.leaders.lock().get(&self.to.partition).cloned()
     }
 }
 
-pub(super) enum Failure {
-    /// The servers decided; `sent`: some attempt before may have been executed.
-    Final { error: cairn_wire::error::WireError, sent: bool },
-    /// The patience ended; `sent`: some attempt may have been executed.
-    GaveUp { sent: bool, last: String },
+impl Group for PartitionOf<'_> {
+    fn first(&self, round: usize) -> Option<String> {
+        self.leader().or_else(|| self.caller.member_address(self.to.partition, round))
+    }
+    fn leads(&self, address: &str) {
+        let mut leaders = self.caller.shared.leaders.lock();
+        if leaders.get(&self.to.partition).is_none_or(|known| known != address) {
+            leaders.insert(self.to.partition, address.to_owned());
+        }
+    }
+    fn does_not_lead(&self, address: Option<&str>) {
+        let mut leaders = self.caller.shared.leaders.lock();
+        // Unless somebody else was found meanwhile.
+        if leaders.get(&self.to.partition).map(String::as_str) == address {
+            leaders.remove(&self.to.partition);
+        }
+    }
+    async fn verdict(&self, error: &WireError) -> Verdict {
+        match error.retry() {
+            _ if error.code == ErrorCode::UnknownPartition && self.caller.is_elsewhere(self.to).await => {
+                Verdict::AnswerOfAny
+            }
+            RetryClass::Never => Verdict::Answer,
+            RetryClass::Unknown if error.code == ErrorCode::SessionEnded => Verdict::AnswerOfAny,
+            // It leads; whoever has the lease needs a moment.
+            _ if error.code == ErrorCode::LeaseHeld => Verdict::Wait,
+            _ => Verdict::Again,
+        }
+    }
+    fn heard(&mut self, _from: Option<&str>, _why: &str, _error: Option<&WireError>) -> Duration {
+        self.patience
+    }
+    async fn look_up(&self) {
+        self.caller.cluster.refresh_quietly().await;
+    }
+    fn name(&self) -> String {
+        format!("partition p{}", self.to.partition)
+    }
+    fn nobody(&self) -> String {
+        format!("meta {} does not answer", self.name())
+    }
 }

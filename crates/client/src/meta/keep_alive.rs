@@ -6,11 +6,12 @@
 //! other one, nor is it waited for so long that the lease could end before it is asked anew; what a partition names as
 //! unlinked and is open here is held before that is acknowledged. Not here: what a lease is good for (`lease`), what is
 //! kept open by it (`soft`).
-use super::call::{Failure, MetaCaller};
+use super::call::MetaCaller;
 use super::route::To;
 use super::session::Session;
 use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
+use crate::leader::Failure;
 use crate::stale::Pace;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
