@@ -18,6 +18,7 @@ use crate::config::{Key, layout_flaw};
 use crate::pg::Pg;
 use crate::soft::Soft;
 use crate::state::State;
+use crate::stripe;
 use cairn_placement::{Chooser, DiskCandidate, Domains};
 use cairn_types::{ByteCount, DiskId, ErrorCode, Layout, MemberState, PgClass, Scheme, VolumeId};
 use cairn_wire::error::WireError;
@@ -33,7 +34,7 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
         let text = format!("there is no volume {volume}; `cairn admin volume ls` shows those that exist");
         return Err(WireError::new(ErrorCode::UnknownVolume, text));
     }
-    let Need { missing, writable } = need(state, volume, scheme);
+    let Need { missing, writable, .. } = need(state, volume, scheme);
     let idle = idle(state, soft, volume, scheme);
     if missing == 0 && idle.is_empty() {
         return Ok(Vec::new());
@@ -116,6 +117,17 @@ pub struct Need {
     pub missing: usize,
     /// Groups that may be written.
     pub writable: usize,
+    /// Those of them that lack nobody.
+    pub complete: usize,
+    /// Groups that there should be.
+    pub target: usize,
+}
+
+impl Need {
+    /// Enough for writers, though more may be made: with a few left of many, all writers would meet on these.
+    pub fn suffices(&self) -> bool {
+        self.complete > 0 && self.complete >= self.target.div_ceil(4)
+    }
 }
 
 /// What the data nodes keep of each disk before they tell what is free; named in errors only.
@@ -127,12 +139,12 @@ pub fn need(state: &State, volume: VolumeId, class: impl Into<PgClass>) -> Need 
     let ours = || state.pgs().filter(|pg| pg.volume == volume && pg.class() == class);
     let writable = ours().filter(|pg| pg.is_writable()).count();
     let complete = ours().filter(|pg| pg.is_writable() && pg.is_complete()).count();
-    let target = target(state, class.scheme);
+    let target = target_of(state, class);
     let mut missing = target.saturating_sub(writable);
     if complete == 0 {
         missing = missing.max(target.div_ceil(4));
     }
-    Need { missing, writable }
+    Need { missing, writable, complete, target }
 }
 
 /// Closed groups that are opened before new ones are made: all their serving members have room again, if only a little.
@@ -169,6 +181,14 @@ pub fn check_layout(state: &State, layout: Layout) -> Result<(), WireError> {
 }
 
 /// Groups of one volume and scheme that should take new chunks.
+fn target_of(state: &State, class: PgClass) -> usize {
+    match class.later {
+        Some(_) => stripe::plan::columns_wanted(state, class),
+        None => target(state, class.scheme),
+    }
+}
+
+/// The same of a scheme, of groups of no class.
 pub fn target(state: &State, scheme: Scheme) -> usize {
     let per_disk = state.config().number(Key::PgsPerDisk) as usize;
     let most = state.config().number(Key::PgsPerVolumeMax) as usize;

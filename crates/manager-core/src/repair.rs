@@ -16,11 +16,12 @@ use crate::pg::{Member, Pg};
 use crate::plan::candidates_in;
 use crate::soft::Soft;
 use crate::state::State;
-use crate::stripe::seats::Seats;
-use cairn_placement::ear::EarMember;
+use crate::stripe::seats::{self, Seats};
+use cairn_placement::ear::{EarMember, StripeSeats};
 use cairn_placement::{Chooser, DiskCandidate, Domains, NoSuccessor, Seat, Vacancy};
-use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, Time, WallTime};
+use cairn_types::{ByteCount, DiskId, MemberState, NodeId, PgId, StripeGroupId, Time, WallTime};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Most groups of one command.
 pub const GROUPS_MAX: usize = 256;
@@ -221,8 +222,26 @@ pub(crate) struct Planner<'a> {
     flights: BTreeMap<DiskId, usize>,
     /// Who gets which place of a column by what was planned so far.
     coming: BTreeMap<(PgId, usize), DiskId>,
+    /// How stripe groups would be encoded with those that come.
+    arranged: BTreeMap<StripeGroupId, Option<Rc<StripeSeats>>>,
+    /// Nodes that parities could go to.
+    nodes: Option<Rc<[Seat]>>,
     left: usize,
     most: usize,
+}
+
+/// What came of the search for a disk that keeps a stripe group encoding in its core rack.
+enum Near {
+    Disk(DiskId),
+    /// None that may get something now.
+    Nobody(Rc<StripeSeats>),
+    /// It is no column, or one of a stripe group that does not encode in its core rack anyway.
+    Not,
+}
+
+/// The position of a column; of what is none, 0.
+fn column_of(pg: &Pg) -> usize {
+    pg.column.map_or(0, |column| usize::from(column.position))
 }
 
 /// What came of the search for a disk.
@@ -249,7 +268,19 @@ impl<'a> Planner<'a> {
         all.iter_mut().filter(|disk| disk.free_bytes == 0).for_each(|disk| (disk.free_bytes, disk.room) = (1, 0));
         let mut chooser = Chooser::new(all.iter().copied(), seed);
         flights.iter().filter(|(_, count)| **count >= most).for_each(|(disk, _)| chooser.close(*disk));
-        Self { state, soft, domains, all, chooser, flights, coming: BTreeMap::new(), left, most }
+        Self {
+            state,
+            soft,
+            domains,
+            all,
+            chooser,
+            flights,
+            coming: BTreeMap::new(),
+            arranged: BTreeMap::new(),
+            nodes: None,
+            left,
+            most,
+        }
     }
 
     pub(crate) fn seat(&mut self, disk: DiskId) -> Seat {
@@ -308,63 +339,93 @@ impl<'a> Planner<'a> {
     }
 
     /// As [`find`](Self::find) for a place of a group; of a column first among disks with which its stripe group
-    /// encodes in its core rack. Copies come before that: if there is none, any that fits.
+    /// encodes in its core rack. Copies come before that: if there is none now, a member that is lost is replaced by any
+    /// that fits. One that still serves waits for a better place that only others' flights keep from it.
     pub(crate) fn find_for(
         &mut self,
         (pg, position): (&Pg, usize),
         vacancy: &Vacancy<'_>,
         fits: impl Fn(Seat) -> bool,
     ) -> Found {
-        let found = match self.near_core(pg, position, vacancy) {
-            Some(found) => found,
-            None => self.find(vacancy, fits),
+        let found = match self.near_core(pg, position, vacancy, &fits) {
+            Near::Disk(new) => Found::Disk(new),
+            Near::Nobody(seats) if pg.members[position].state == MemberState::Serving => {
+                let member = EarMember::Copy { column: column_of(pg), member: position };
+                let found =
+                    Chooser::new(self.all.clone(), 0).ear_successor(&seats, member, vacancy.taken, vacancy.bytes);
+                match found {
+                    Ok(found) if fits(self.seat(found.disk)) => Found::Later,
+                    _ => self.find(vacancy, fits),
+                }
+            }
+            Near::Nobody(_) | Near::Not => self.find(vacancy, fits),
         };
         if let Found::Disk(new) = found {
-            self.coming.insert((pg.id, position), new);
+            self.comes(pg, position, new);
         }
         found
     }
 
-    /// As [`choose`](Self::choose) for a place of a group; of a column only a disk with which its stripe group encodes
-    /// in its core rack.
+    /// As [`choose`](Self::choose) for a place of a group; of a column whose stripe group encodes in its core rack only
+    /// a disk with which it still does.
     pub(crate) fn choose_for(&mut self, (pg, position): (&Pg, usize), vacancy: &Vacancy<'_>) -> Option<DiskId> {
-        let new = match (pg.column, self.near_core(pg, position, vacancy)) {
-            (None, _) => self.choose(vacancy),
-            (Some(_), Some(Found::Disk(new))) => Some(new),
-            (Some(_), _) => None,
-        }?;
-        self.coming.insert((pg.id, position), new);
+        let new = match self.near_core(pg, position, vacancy, &|_| true) {
+            Near::Disk(new) => new,
+            Near::Nobody(_) => return None,
+            Near::Not => self.choose(vacancy)?,
+        };
+        self.comes(pg, position, new);
         Some(new)
     }
 
-    /// A disk for a place of a column that lets its stripe group encode in its core rack. `None`: there is none, or it
-    /// is no column.
-    fn near_core(&mut self, pg: &Pg, position: usize, vacancy: &Vacancy<'_>) -> Option<Found> {
-        let column = pg.column?;
-        if self.left == 0 {
-            return None;
+    /// The disk gets the place: its stripe group, if it is in one, is arranged anew when it is asked for again.
+    fn comes(&mut self, pg: &Pg, position: usize, new: DiskId) {
+        self.coming.insert((pg.id, position), new);
+        if let Some(column) = pg.column {
+            self.arranged.remove(&column.group);
         }
-        let state = self.state;
-        let group = state.stripe_group(column.group)?;
+    }
+
+    /// A disk for a place of a column that lets its stripe group encode in its core rack.
+    fn near_core(&mut self, pg: &Pg, position: usize, vacancy: &Vacancy<'_>, fits: &impl Fn(Seat) -> bool) -> Near {
+        let Some(seats) = self.arrangement(pg) else { return Near::Not };
+        let member = EarMember::Copy { column: column_of(pg), member: position };
+        if self.left > 0
+            && let Ok(found) = self.chooser.ear_successor(&seats, member, vacancy.taken, vacancy.bytes)
+            && fits(self.seat(found.disk))
+        {
+            return Near::Disk(self.fly(found.disk));
+        }
+        Near::Nobody(seats)
+    }
+
+    /// How the stripe group of a column would be encoded, with those that come. `None`: not in its core rack, so that it
+    /// is a group like others; or it is no column. Made once for a stripe group, until somebody comes.
+    fn arrangement(&mut self, pg: &Pg) -> Option<Rc<StripeSeats>> {
+        let id = pg.column?.group;
+        if let Some(known) = self.arranged.get(&id) {
+            return known.clone();
+        }
+        let group = self.state.stripe_group(id)?;
         let core = self.domains.rack(&group.core_rack);
+        let nodes = match self.nodes.clone() {
+            Some(nodes) => nodes,
+            None => {
+                let ids = seats::able_nodes(self.state);
+                let nodes: Rc<[Seat]> = ids.into_iter().map(|disk| self.seat(disk)).collect();
+                self.nodes.insert(nodes).clone()
+            }
+        };
         let coming = std::mem::take(&mut self.coming);
         let disk_at = |pg: &Pg, at: usize| {
             let joining = pg.joining.filter(|joining| usize::from(joining.position) == at).map(|joining| joining.disk);
             coming.get(&(pg.id, at)).copied().or(joining).unwrap_or(pg.members[at].disk)
         };
-        let seats = Seats::new(state, group, core, disk_at, |disk| self.seat(disk));
+        let seats = Seats::new(self.state, group, (core, &nodes), disk_at, |disk| self.seat(disk));
         self.coming = coming;
-        let (row, bytes) = (usize::from(column.position), vacancy.bytes);
-        // One that lies otherwise already is a group like others.
-        let seats = seats?.arrange()?;
-        let member = EarMember::Copy { column: row, member: position };
-        if let Ok(found) = self.chooser.ear_successor(&seats, member, vacancy.taken, bytes) {
-            return Some(Found::Disk(self.fly(found.disk)));
-        }
-        let found = Chooser::new(self.all.clone(), 0).ear_successor(&seats, member, vacancy.taken, bytes);
-        // A last copy does not wait for the best place.
-        let waits = pg.count(MemberState::Serving) > pg.scheme.read_minimum();
-        (found.is_ok() && waits).then_some(Found::Later)
+        let arranged = seats.and_then(|seats| seats.arrange()).map(Rc::new);
+        self.arranged.insert(id, arranged.clone());
+        arranged
     }
 
     /// Who leaves one group and who comes.

@@ -1,11 +1,12 @@
 //! Choice of the placement group for a new chunk, from the client's view of the cluster (`cairn_placement::pick`).
 //!
 //! Invariant: a column of a stripe group gets only what is encoded to its later scheme. Such data goes to groups of no
-//! class where no column takes it: the manager makes those where it makes no columns.
+//! class, too, where fewer columns are complete than a stripe group has: the manager makes those then. Else all writers
+//! would meet on the last column, or write less copies than others do.
 use crate::cluster::{Cluster, place_of};
 use crate::view::{ClusterView, PgView};
 use cairn_placement::{Nearness, PgCandidate, pick as pick_of_two, pick_near};
-use cairn_types::{PgClass, PgId};
+use cairn_types::{PgClass, PgId, Scheme};
 
 /// Chooses among the groups of the volume for that class that take new chunks, leaving out `avoid`.
 pub(crate) fn pick(cluster: &Cluster, volume: u32, class: PgClass, avoid: &[PgId]) -> Option<PgView> {
@@ -27,9 +28,18 @@ fn usable<'a>(view: &'a ClusterView, volume: u32, class: PgClass, avoid: &[PgId]
         view.pgs.values().filter(takes).collect()
     };
     let own = of(class);
-    match class.later.is_some() && own.is_empty() {
-        true => (of(class.plain()), false),
-        false => (own, class.later.is_some()),
+    let Some(Scheme::Erasure { k, .. }) = class.later else { return (own, false) };
+    let complete = |pgs: &[&'a PgView]| pgs.iter().copied().filter(|pg| pg.is_complete()).collect::<Vec<&'a PgView>>();
+    let columns = complete(&own);
+    if columns.len() >= usize::from(k) {
+        return (own, true);
+    }
+    let plain = of(class.plain());
+    let whole: Vec<&PgView> = columns.into_iter().chain(complete(&plain)).collect();
+    match (whole.is_empty(), own.is_empty()) {
+        (false, _) => (whole, false),
+        (true, false) => (own, true),
+        (true, true) => (plain, false),
     }
 }
 
@@ -42,7 +52,7 @@ fn candidate(cluster: &Cluster, view: &ClusterView, pg: &PgView) -> PgCandidate 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_types::{Layout, MemberState, Scheme};
+    use cairn_types::{Layout, MemberState};
     use cairn_wire::data::{PgMember, PgState};
     use cairn_wire::manager::{ClusterMap, Pg, PgColumn};
 
@@ -63,7 +73,8 @@ mod tests {
         let (rs32, rs63) = (Some(code("rs-3-2")), Some(code("rs-6-3")));
         let mut view = ClusterView::default();
         // The last one is encoded to what a later version knows.
-        let pgs = vec![pg(1, None), pg(2, rs32), pg(3, rs63), pg(4, Some(99))];
+        let mut pgs = vec![pg(1, None), pg(4, Some(99))];
+        pgs.extend((20..23).map(|id| pg(id, rs32)).chain((30..36).map(|id| pg(id, rs63))));
         view.apply(ClusterMap { version: 1, pgs, ..ClusterMap::default() });
         let found = |layout: &str, avoid: &[u32]| {
             let avoid: Vec<PgId> = avoid.iter().copied().map(PgId).collect();
@@ -71,12 +82,35 @@ mod tests {
             let (usable, columns) = usable(&view, 1, class, &avoid);
             (usable.iter().map(|pg| pg.id.0).collect::<Vec<u32>>(), columns)
         };
-        assert_eq!(found("r3>rs-3-2", &[]), (vec![2], true));
-        assert_eq!(found("r3>rs-6-3", &[]), (vec![3], true));
+        assert_eq!(found("r3>rs-3-2", &[]), (vec![20, 21, 22], true));
+        assert_eq!(found("r3>rs-6-3", &[]), ((30..36).collect(), true));
         assert_eq!(found("r3", &[]), (vec![1], false));
         assert_eq!(found("r3>rs-10-4", &[]), (vec![1], false), "there are none of those");
-        assert_eq!(found("r3>rs-3-2", &[2]), (vec![1], false), "its own take nothing");
+        assert_eq!(found("r3>rs-3-2", &[20, 21, 22]), (vec![1], false), "its own take nothing");
+        assert_eq!(found("r3>rs-3-2", &[20, 21]), (vec![22, 1], false), "all writers would meet on one");
         assert_eq!(found("r2>rs-3-2", &[]), (Vec::new(), false));
+    }
+
+    /// In the outage of a rack writers would write two copies to the columns that are left, and three elsewhere.
+    #[test]
+    fn a_column_that_lacks_somebody_gives_way_to_a_complete_group() {
+        let rs32 = Some(u32::from("rs-3-2".parse::<Scheme>().expect("a scheme").code()));
+        let class = "r3>rs-3-2".parse::<Layout>().expect("a layout").pg_class();
+        let lacking = |id| {
+            let mut pg = pg(id, rs32);
+            let state = pg.state.as_mut().expect("told");
+            state.members[0].state = u32::from(MemberState::Offline.code());
+            pg
+        };
+        let view = |plain: &[u32]| {
+            let mut view = ClusterView::default();
+            let pgs = plain.iter().map(|id| pg(*id, None)).chain((20..23).map(lacking)).collect();
+            view.apply(ClusterMap { version: 1, pgs, ..ClusterMap::default() });
+            let (usable, columns) = usable(&view, 1, class, &[]);
+            (usable.iter().map(|pg| pg.id.0).collect::<Vec<u32>>(), columns)
+        };
+        assert_eq!(view(&[1]), (vec![1], false));
+        assert_eq!(view(&[]), (vec![20, 21, 22], true), "two copies are better than none");
     }
 
     /// What an answer says of a column's state would make it an ordinary group.

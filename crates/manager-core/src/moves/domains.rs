@@ -4,8 +4,8 @@
 //! A rack (or host) has too many members of a group if its loss takes so many that the group could not be read; or, of
 //! copies, if it has two of them although there are as many racks (hosts) as copies. Only groups that can get better
 //! are named: where another rack has at least two members fewer. So growth alone moves nothing that is safe where it
-//! is. Columns of stripe groups have two copies in one rack on purpose: of those only what the loss of a rack (host)
-//! would take whole is named.
+//! is. Columns of stripe groups that lie as planned have their other copies in one rack on purpose: of those only what
+//! the loss of the rack would take whole is named, and copies on one host.
 use crate::items::Node;
 use crate::pg::Pg;
 use crate::state::State;
@@ -44,7 +44,8 @@ impl<'a> Open<'a> {
 
     /// A member that should be elsewhere.
     fn misplaced(&self, state: &'a State, pg: &Pg) -> Option<usize> {
-        crowded(state, pg, &self.racks, rack).or_else(|| crowded(state, pg, &self.hosts, host))
+        let on_purpose = lies_as_planned(state, pg);
+        crowded(state, pg, &self.racks, rack, on_purpose).or_else(|| crowded(state, pg, &self.hosts, host, false))
     }
 }
 
@@ -60,12 +61,24 @@ pub(super) fn is_misplaced(state: &State, pg: &Pg) -> bool {
     Open::new(state).misplaced(state, pg).is_some()
 }
 
-/// A member in the fullest domain, if that has too many and another one at least two fewer.
+/// A column whose primary is in the core rack, and the other copies in one other rack.
+fn lies_as_planned(state: &State, pg: &Pg) -> bool {
+    let Some(group) = pg.column.and_then(|column| state.stripe_group(column.group)) else { return false };
+    let racks: Vec<&str> =
+        pg.members.iter().filter_map(|m| node_of(state, m.disk)).map(|node| node.rack.as_str()).collect();
+    let Some((core, others)) = racks.split_first() else { return false };
+    racks.len() == pg.members.len()
+        && *core == group.core_rack
+        && others.iter().all(|rack| *rack == others[0] && *rack != group.core_rack)
+}
+
+/// `on_purpose`: two copies in a domain are right. A member in the fullest domain, if that has too many and another one at least two fewer.
 fn crowded<'a>(
     state: &'a State,
     pg: &Pg,
     open: &BTreeSet<Domain<'a>>,
     domain: fn(&'a Node) -> Domain<'a>,
+    on_purpose: bool,
 ) -> Option<usize> {
     let mut members: BTreeMap<Domain<'a>, Vec<usize>> = BTreeMap::new();
     for (position, member) in pg.members.iter().enumerate() {
@@ -74,7 +87,7 @@ fn crowded<'a>(
     let fullest = members.values().max_by_key(|positions| positions.len())?;
     let count = fullest.len();
     let unreadable = pg.members.len() - count < pg.scheme.read_minimum();
-    let twice = pg.scheme.is_replicated() && pg.column.is_none() && count > 1 && open.len() >= pg.members.len();
+    let twice = pg.scheme.is_replicated() && !on_purpose && count > 1 && open.len() >= pg.members.len();
     let better = open.iter().any(|domain| members.get(domain).map_or(0, Vec::len) + 2 <= count);
     let serves = |position: &&usize| pg.members[**position].state == MemberState::Serving;
     ((unreadable || twice) && better).then(|| fullest.iter().rev().find(serves).copied()).flatten()

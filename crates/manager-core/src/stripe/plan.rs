@@ -45,17 +45,22 @@ fn shape_in(state: &State, class: PgClass, domains: &mut Domains) -> Result<EarS
     EarShape::safest(usize::from(copies), usize::from(k), usize::from(m), &nodes)
 }
 
-/// Stripe groups that a volume lacks, as far as their number goes.
-fn missing(state: &State, volume: VolumeId, class: PgClass, racks: usize) -> usize {
+/// Columns of a class that a volume should have: as many as it would have groups, in whole stripe groups, and one stripe
+/// group for each rack.
+pub(crate) fn columns_wanted(state: &State, class: PgClass) -> usize {
     let Some(Scheme::Erasure { k, .. }) = class.later else { return 0 };
     let k = usize::from(k);
+    let racks = racks(state, &mut Domains::new()).len();
     let most = (state.config().number(Key::PgsPerVolumeMax) as usize / k).max(1);
-    let wanted = target(state, class.scheme).div_ceil(k).max(racks).clamp(1, most);
-    let writable = need(state, volume, class).writable;
-    let complete =
-        state.pgs().any(|pg| pg.volume == volume && pg.class() == class && pg.is_writable() && pg.is_complete());
-    let missing = if writable == 0 { wanted } else { wanted.saturating_sub(writable.div_ceil(k)) };
-    if complete { missing } else { missing.max(wanted.div_ceil(4)) }
+    target(state, class.scheme).div_ceil(k).max(racks).clamp(1, most) * k
+}
+
+/// Stripe groups that a volume lacks, as far as their number goes.
+fn missing(state: &State, volume: VolumeId, class: PgClass) -> usize {
+    let Some(Scheme::Erasure { k, .. }) = class.later else { return 0 };
+    let need = need(state, volume, class);
+    // A part of a stripe group is of no use; but with no complete column there are to be some.
+    if need.complete == 0 { need.missing.div_ceil(usize::from(k)) } else { need.missing / usize::from(k) }
 }
 
 /// Stripe groups to make now, as many as go into one command; none if there are enough, or there is no room. The error
@@ -68,8 +73,7 @@ pub fn plan(
     seed: u64,
 ) -> Result<Vec<StripeGroupOf>, EarRefusal> {
     let mut domains = Domains::new();
-    let all = racks(state, &mut domains);
-    let missing = missing(state, volume, class, all.len());
+    let missing = missing(state, volume, class);
     if missing == 0 || state.volume(volume).is_none_or(|v| v.deleted) {
         return Ok(Vec::new());
     }
@@ -97,5 +101,5 @@ pub fn plan(
 
 /// Whether [`plan`] might make any.
 pub fn is_needed(state: &State, volume: VolumeId, class: PgClass) -> bool {
-    missing(state, volume, class, racks(state, &mut Domains::new()).len()) > 0
+    missing(state, volume, class) > 0
 }

@@ -10,6 +10,13 @@ use cairn_placement::ear::{EarShape, StripeSeats};
 use cairn_types::{DiskId, NodeId, Scheme};
 use std::collections::BTreeSet;
 
+/// A disk of each node that could keep a parity.
+pub(crate) fn able_nodes(state: &State) -> Vec<DiskId> {
+    let mut known: BTreeSet<NodeId> = BTreeSet::new();
+    let able = state.disks().filter(|disk| state.takes_more(disk.id) && known.insert(disk.node));
+    able.map(|disk| disk.id).collect()
+}
+
 /// Members of columns, and nodes that parities could go to.
 pub(crate) struct Seats {
     shape: EarShape,
@@ -20,12 +27,12 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// `core`: the number of the core rack. `disk_at` says who is, or will be, at a position of a column, `seat` where
+    /// The number of the core rack, and nodes that parities could go to. `disk_at` says who is, or will be, at a position of a column, `seat` where
     /// a disk is. `None`: a column is gone, or there is no such shape.
     pub(crate) fn new(
         state: &State,
         group: &StripeGroup,
-        core: u32,
+        (core, nodes): (u32, &[Seat]),
         disk_at: impl Fn(&Pg, usize) -> DiskId,
         mut seat: impl FnMut(DiskId) -> Seat,
     ) -> Option<Seats> {
@@ -35,10 +42,7 @@ impl Seats {
         let shape = EarShape::new(copies, usize::from(k), usize::from(m), usize::from(group.rack_capacity)).ok()?;
         let mut members = |pg: &Pg| (0..pg.members.len()).map(|at| seat(disk_at(pg, at))).collect::<Vec<Seat>>();
         let columns = columns.into_iter().map(&mut members).collect();
-        let mut known: BTreeSet<NodeId> = BTreeSet::new();
-        let able = state.disks().filter(|disk| state.takes_more(disk.id) && known.insert(disk.node));
-        let nodes = able.map(|disk| disk.id).collect::<Vec<_>>().into_iter().map(seat).collect();
-        Some(Seats { shape, core, columns, nodes })
+        Some(Seats { shape, core, columns, nodes: nodes.to_vec() })
     }
 
     /// Who would keep what if it were encoded now. `None`: it does not encode in its core rack without moving anything

@@ -69,18 +69,24 @@ impl Manager {
         Ok(())
     }
 
-    /// Makes the stripe groups that a volume lacks. False: it has no column that may be written, and gets none.
+    /// Makes the stripe groups that a volume lacks. False: it has too few columns for its writers, and gets no more.
     async fn ensure_columns(&self, volume: VolumeId, class: PgClass, full: &[u32]) -> Result<bool, WireError> {
         if !self.look_in_cluster(|state, _| Ok(stripe::plan::is_wanted(state, class)))? {
             return Ok(false);
         }
         if self.may_make(volume, class)? {
-            self.open_again(volume, class, full).await?;
-            if let Err(refusal) = self.make_stripe_groups(volume, class).await? {
-                tracing::debug!(%volume, %class, %refusal, "no more stripe groups can be made at the moment");
+            // Whatever is in the way of columns, writers get groups.
+            let made = async {
+                self.open_again(volume, class, full).await?;
+                self.make_stripe_groups(volume, class).await
+            };
+            match made.await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => tracing::debug!(%volume, %class, %refusal, "no more stripe groups can be made now"),
+                Err(error) => tracing::debug!(%volume, %class, %error, "no stripe groups could be made now"),
             }
         }
-        self.look_in_cluster(|state, _| Ok(plan::need(state, volume, class).writable > 0))
+        self.look_in_cluster(|state, _| Ok(plan::need(state, volume, class).suffices()))
     }
 
     /// Not while those that were made a moment ago are found full.

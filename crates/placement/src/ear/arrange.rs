@@ -51,6 +51,7 @@ impl StripeSeats {
             core_rack,
             columns: columns.iter().enumerate().map(column).collect(),
             parities: (0..shape.m()).map(parity).collect(),
+            nodes: nodes.to_vec(),
         })
     }
 }

@@ -26,6 +26,8 @@ pub struct StripeSeats {
     pub core_rack: u32,
     pub columns: Vec<ColumnSeats>,
     pub parities: Vec<Seat>,
+    /// Nodes that parities could go to instead; none: they are made, and stay.
+    pub nodes: Vec<Seat>,
 }
 
 /// A member of a stripe group.
@@ -63,21 +65,34 @@ impl StripeSeats {
     /// Which member of each column keeps the shard if `member` moves to `seat`; `None` if the property is lost. Others
     /// than today only where today's cannot stay.
     pub fn with(&self, member: EarMember, seat: Seat) -> Option<Vec<usize>> {
-        let mut moved = self.clone();
         let racks = self.shard_racks(seat.rack);
+        if let EarMember::Copy { column, member } = member {
+            if !self.near_enough(column, member, seat) {
+                return None;
+            }
+            // Who keeps no shard may be on any node: all others stay as they are.
+            if member != self.columns[column].survivor && racks.is_none() {
+                return Some(self.columns.iter().map(|column| column.survivor).collect());
+            }
+        }
+        let mut moved = self.clone();
         match member {
             EarMember::Copy { column, member } => {
-                if !self.near_enough(column, member, seat) {
-                    return None;
-                }
                 moved.columns[column].members[member] = seat;
-                moved.survivors(racks.as_ref(), Some(column))
+                moved.survivors(racks.as_ref(), Some(column)).or_else(|| moved.arranged_anew())
             }
             EarMember::Parity(parity) => {
                 moved.parities[parity] = seat;
                 moved.survivors(racks.as_ref(), None)
             }
         }
+    }
+
+    /// Survivors if the parities, which nobody has made yet, go elsewhere.
+    fn arranged_anew(&self) -> Option<Vec<usize>> {
+        let members: Vec<Vec<Seat>> = self.columns.iter().map(|column| column.members.clone()).collect();
+        let anew = StripeSeats::arrange(self.shape, self.core_rack, &members, &self.nodes)?;
+        Some(anew.columns.iter().map(|column| column.survivor).collect())
     }
 
     /// The primary in the core rack, the others outside, and no two on one node.
@@ -142,9 +157,9 @@ impl StripeSeats {
 }
 
 impl Chooser {
-    /// The disk that takes a member's place: one that keeps the property; of these one in the rack of the member that
-    /// leaves, then with fewest survivors that change, then on a host without others of the column, then the least
-    /// used. `taken` are disks that cannot be taken, `bytes` what it gets.
+    /// The disk that takes a member's place: one that keeps the property; of these one on a host without others of the
+    /// column, then in the rack of the member that leaves, then with fewest survivors that change, then the least used.
+    /// `taken` are disks that cannot be taken, `bytes` what it gets.
     pub fn ear_successor(
         &mut self,
         seats: &StripeSeats,
@@ -186,7 +201,7 @@ impl Chooser {
                 }
                 EarMember::Parity(_) => seats.parities.iter().filter(|seat| seat.host == disk.host).count(),
             };
-            (disk.rack != lost.rack, changed, beside)
+            (beside, disk.rack != lost.rack, changed)
         };
         let fits = |i: usize| self.disks[i].room > 0 && self.disks[i].free_bytes > bytes;
         let best = keep.into_iter().filter(|(i, _)| fits(*i)).min_by(|(a, x), (b, y)| {

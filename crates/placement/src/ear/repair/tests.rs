@@ -15,8 +15,13 @@ fn group(chooser: &mut Chooser, disks: &[DiskCandidate], shape: EarShape) -> Opt
     let seats = |ids: &[DiskId]| ids.iter().map(|id| seat(disks, *id)).collect::<Vec<Seat>>();
     let columns =
         plan.columns.iter().map(|column| ColumnSeats { members: seats(&column.members), survivor: column.survivor });
-    let seats =
-        StripeSeats { shape, core_rack: plan.core_rack, columns: columns.collect(), parities: seats(&plan.parities) };
+    let seats = StripeSeats {
+        shape,
+        core_rack: plan.core_rack,
+        columns: columns.collect(),
+        parities: seats(&plan.parities),
+        nodes: Vec::new(),
+    };
     let mut ids: Vec<Vec<DiskId>> = plan.columns.iter().map(|column| column.members.clone()).collect();
     ids.push(plan.parities.clone());
     Some((seats, ids))
