@@ -6,7 +6,7 @@
 //! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
 //! members compare of their lists ([`list_digest`]), what is different in erasure groups ([`striped`],
 //! [`shard_catch_up`], [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`],
-//! [`lease_fence`]), what stripe groups are to be encoded by ([`stripe_plan`], [`stripe_rules`]).
+//! [`lease_fence`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
@@ -22,6 +22,4 @@ pub mod row_decode;
 pub mod row_search;
 pub mod seal_plan;
 pub mod shard_catch_up;
-pub mod stripe_plan;
-pub mod stripe_rules;
 pub mod striped;

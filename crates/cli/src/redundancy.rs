@@ -213,6 +213,14 @@ fn chunks_of(extents: &[Extent], sets: &[StripeSet]) -> BTreeMap<(u32, u32), Vec
                     ranges.extend(part.map(|part| blocks(part.offset, part.offset + part.length)));
                 }
             }
+            (Some(ExtentKind::Erasure(stripe)), _) if stripe.is_whole_shards() => {
+                // The same blocks of the other shards, whoever has something there.
+                let parts = (0..stripe.columns()).filter_map(|column| stripe.part(column, from, to));
+                chunks
+                    .entry(here)
+                    .or_default()
+                    .extend(parts.map(|part| blocks(part.offset, part.offset + part.length)));
+            }
             (Some(ExtentKind::Erasure(stripe)), _) => {
                 // Decoding a byte takes the blocks of its row on the other members.
                 let (first, end) = (from / stripe.row(), to.div_ceil(stripe.row()));

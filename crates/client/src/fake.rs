@@ -20,7 +20,7 @@ use cairn_wire::common::{Extent, PingResponse};
 use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
-use cairn_wire::manager::{ClusterMap, Disk, Node, Pg, Volume};
+use cairn_wire::manager::{ClusterMap, Disk, Node, Pg, PgColumn, Volume};
 use data::DiskChunks;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,14 @@ pub struct State {
     /// Overwrites in place: done, and all refused.
     pub(crate) overwrites: u64,
     pub(crate) saturated: bool,
+    /// Groups of copies are columns of one stripe group, by number: their positions. None: they are ordinary ones.
+    pub(crate) columns: BTreeMap<u32, u32>,
+    /// The erasure group of that stripe group.
+    pub(crate) shards: u32,
+    /// What this disk reads past its memory does not match its checksums.
+    pub(crate) rotten: Option<u32>,
+    /// Answers of checksums alone.
+    pub(crate) sums: u64,
     /// The partition knows nothing of bytes that are not durable yet.
     pub(crate) of_older_build: bool,
     /// Members that do not know that their groups went on: the epoch in which they answer reads; how many they
@@ -210,6 +218,10 @@ impl FakeCluster {
             flaky: 0,
             overwrites: 0,
             saturated: false,
+            columns: BTreeMap::new(),
+            shards: 0,
+            rotten: None,
+            sums: 0,
             of_older_build: false,
             flaked: 0,
             behind: BTreeMap::new(),
@@ -365,8 +377,20 @@ impl State {
             ..Default::default()
         };
         let disk = |disk: &u32| Disk { id: *disk, node: *disk, ..Default::default() };
-        let pg =
-            |state: &PgState| Pg { state: Some(state.clone()), writable: true, free_bytes: 1 << 40, ..Pg::default() };
+        let later = self.pgs.get(&self.shards).map_or(0, |pg| pg.scheme);
+        let column = |position: &u32| PgColumn {
+            group: 1,
+            position: *position,
+            later,
+            rack_capacity: 5,
+            writable: true,
+            ..PgColumn::default()
+        };
+        let pg = |state: &PgState| {
+            let column = self.columns.get(&state.pg).map(column);
+            let (state, writable) = (Some(state.clone()), column.is_none());
+            Pg { state, writable, free_bytes: 1 << 40, column, ..Pg::default() }
+        };
         ClusterMap {
             cluster: vec![7; 16],
             version: self.version,

@@ -151,7 +151,13 @@ impl Volume {
     }
 
     /// Puts the new extents in the place of the old ones. What was not published is discarded with the body.
-    async fn swap_moved(&self, found: &Attributes, shown_as: &str, runs: &[Run], body: &mut Body) -> Result<()> {
+    pub(crate) async fn swap_moved(
+        &self,
+        found: &Attributes,
+        shown_as: &str,
+        runs: &[Run],
+        body: &mut Body,
+    ) -> Result<()> {
         let mut later = std::mem::take(&mut body.places.extents);
         let mut now = *found;
         while !later.is_empty() {

@@ -10,6 +10,7 @@
 //! not take a tenth less stays copies; bytes that clones share with a file are left to them where they are most of it.
 //! Memory: a part's extents, the windows of a reader and a writer. Not here: which files, and when (`meta`, `jobs`).
 pub(crate) mod read_back;
+mod together;
 
 use crate::append::SEGMENT_MAX;
 use crate::convert::fat::{Space, SpaceCount};
@@ -187,6 +188,10 @@ impl Volume {
             let page = self.extents(file.found.inode, from, u64::MAX - from).await?;
             count.push(&page.extents);
             all += page.extents.iter().map(|e| e.length).sum::<u64>();
+            if page.extents.iter().any(is_in_whole_shards) {
+                // It was begun, and takes less already.
+                return Ok(true);
+            }
             shared += page.extents.iter().filter(|e| is_shared(e)).map(|e| e.length).sum::<u64>();
             match page.extents.last() {
                 Some(last) if !page.end => from = last.file_offset + last.length,
@@ -204,7 +209,9 @@ impl Volume {
         let shared: u64 = extents.iter().filter(|e| is_shared(e)).map(|e| e.length).sum();
         let own: u64 = extents.iter().map(|e| e.length).sum::<u64>() - shared;
         let mostly_shared = shared > own;
-        let is_fat = fat && !mostly_shared && file.space_of(extents).is_fat();
+        // What was encoded together with others stays where it is.
+        let together = extents.iter().any(is_in_whole_shards);
+        let is_fat = fat && !mostly_shared && !together && file.space_of(extents).is_fat();
         let view = self.cluster().view();
         let short = file.later.scheme().short_scheme();
         // Where the map does not say of which scheme they are it was said when they were moved.
@@ -260,6 +267,11 @@ impl Waiting {
 
 fn is_shared(extent: &Extent) -> bool {
     extent.flags & EXTENT_SHARED != 0
+}
+
+/// Whether it was encoded together with others.
+fn is_in_whole_shards(extent: &Extent) -> bool {
+    matches!(ExtentKind::from_flags(extent.flags), Some(ExtentKind::Erasure(stripe)) if stripe.is_whole_shards())
 }
 
 /// Whether some of it would lie in rows.

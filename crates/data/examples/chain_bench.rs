@@ -109,6 +109,7 @@ impl Writer {
                     sync: false,
                     scheme: self.copies as u32,
                     repair: false,
+                    local: None,
                 };
                 let options = CallOptions::new(DEADLINE).bulk().stream(self.stream);
                 flying.push_back(self.peer.call(Opcode::Append.code(), &request, data.clone(), options));

@@ -166,6 +166,7 @@ impl Group {
             repair: false,
             row_crcs: Vec::new(),
             follows: None,
+            local: None,
         };
         let options = CallOptions::new(DEADLINE).bulk().stream(self.index);
         self.peer.call(Opcode::Append.code(), &request, data.clone(), options).await?;

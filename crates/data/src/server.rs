@@ -9,6 +9,7 @@
 
 mod allocate;
 mod append;
+mod append_local;
 mod catch_up;
 mod catch_up_shards;
 mod chain;

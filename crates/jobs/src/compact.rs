@@ -166,7 +166,11 @@ impl Compactor {
     /// What fails of one file says why; only where nothing can be asked is it an error.
     async fn encode(&mut self, request: EncodeRequest) -> Result<EncodeResponse, ClientError> {
         let volume = self.volume(request.volume).await?;
-        let part = match volume.encode_part(request.inode, request.from).await {
+        let part = match request.together.as_slice() {
+            [] => volume.encode_part(request.inode, request.from).await,
+            files => volume.encode_together(files).await,
+        };
+        let part = match part {
             Ok(part) => part,
             Err(error) => return Ok(EncodeResponse { outcome: 4, reason: error.to_string(), ..Default::default() }),
         };
@@ -177,8 +181,11 @@ impl Compactor {
             EncodeOutcome::Kept => (3, 0),
             EncodeOutcome::Left => (4, 0),
         };
-        let reason =
-            if outcome == 4 { "others are writing it, or parts of the cluster are away".into() } else { String::new() };
+        let reason = if outcome == 4 && request.together.is_empty() {
+            "others are writing it, or parts of the cluster are away".into()
+        } else {
+            String::new()
+        };
         Ok(EncodeResponse { next, outcome, moved_bytes: part.moved, freed_bytes: part.freed, reason })
     }
 

@@ -240,7 +240,7 @@ impl State {
             later: u32::from(column.later.code()),
             core_rack: group.map(|group| group.core_rack.clone()).unwrap_or_default(),
             rack_capacity: group.map_or(0, |group| u32::from(group.rack_capacity)),
-            writable: pg.is_writable() && self.config.number(Key::StripeGroups) == 1,
+            writable: pg.is_writable() && self.may_take_chunks(pg),
         })
     }
 

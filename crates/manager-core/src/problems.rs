@@ -336,7 +336,9 @@ fn gray(state: &State, soft: &Soft, out: &mut Problems) {
 
 fn volumes(state: &State, out: &mut Problems) {
     for volume in state.volumes().filter(|v| !v.deleted) {
-        let pgs: Vec<&Pg> = in_use(state).filter(|pg| pg.volume == volume.id).collect();
+        // Columns that take nothing because stripe groups are off are no reason to write nothing.
+        let asked = |pg: &&Pg| pg.volume == volume.id && state.may_take_chunks(pg);
+        let pgs: Vec<&Pg> = in_use(state).filter(asked).collect();
         if !pgs.is_empty() && !pgs.iter().any(|pg| pg.is_writable()) {
             out.critical(format!(
                 "volume {} has no placement group that can be written: writes to it wait or fail until members return, \

@@ -339,8 +339,8 @@ impl<'a> Planner<'a> {
     }
 
     /// As [`find`](Self::find) for a place of a group; of a column first among disks with which its stripe group
-    /// encodes in its core rack. Copies come before that: if there is none now, a member that is lost is replaced by any
-    /// that fits. One that still serves waits for a better place that only others' flights keep from it.
+    /// encodes in its core rack. Copies come before that: if there is none now, a member that is lost is replaced by
+    /// any that fits. One that still serves waits for a better place that only others' flights keep from it.
     pub(crate) fn find_for(
         &mut self,
         (pg, position): (&Pg, usize),
@@ -399,8 +399,8 @@ impl<'a> Planner<'a> {
         Near::Nobody(seats)
     }
 
-    /// How the stripe group of a column would be encoded, with those that come. `None`: not in its core rack, so that it
-    /// is a group like others; or it is no column. Made once for a stripe group, until somebody comes.
+    /// How the stripe group of a column would be encoded, with those that come. `None`: not in its core rack, so that
+    /// it is a group like others; or it is no column. Made once for a stripe group, until somebody comes.
     fn arrangement(&mut self, pg: &Pg) -> Option<Rc<StripeSeats>> {
         let id = pg.column?.group;
         if let Some(known) = self.arranged.get(&id) {

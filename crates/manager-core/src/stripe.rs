@@ -6,9 +6,11 @@
 //!
 //! Invariants: a column that is in use has its stripe group, which names it at its position; all columns of a group are
 //! of its volume, have one number of copies and the group's later scheme. A stripe group is there as long as one of its
-//! columns is. Not here: the command ([`crate::apply`]), encoding (files are encoded one by one).
+//! columns is. Not here: the command ([`crate::apply`]), encoding (data nodes of the core rack do it, with the client
+//! library).
 pub mod plan;
 pub mod seats;
+pub mod shards;
 
 use crate::change::ItemKey;
 use crate::config::Key;
@@ -20,6 +22,9 @@ use std::sync::Arc;
 
 /// Feature level from which on there are stripe groups.
 pub const STRIPE_LEVEL: u32 = 19;
+
+/// Feature level from which on copies become shards where they lie.
+pub const SHARDS_LEVEL: u32 = 20;
 
 /// What a placement group is in a stripe group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +65,11 @@ impl State {
     }
     pub fn stripe_groups(&self) -> impl Iterator<Item = &StripeGroup> {
         self.stripe_groups.values().map(Arc::as_ref)
+    }
+
+    /// Whether clients write new chunks to it if it is writable: to columns not while stripe groups are off.
+    pub(crate) fn may_take_chunks(&self, pg: &Pg) -> bool {
+        pg.column.is_none() || self.config.number(Key::StripeGroups) == 1
     }
 
     pub(crate) fn put_stripe_group(&mut self, group: StripeGroup) {

@@ -296,7 +296,7 @@ impl Desk {
             Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q: EnsurePgsRequest| async move {
                 Limits::of_leader(&peer, &m)?.changes(q.volume)?;
                 let answer = m.ensure_pgs(q).await?;
-                Ok(EnsurePgsResponse { map: Limits::of(&peer, &m).within(answer.map) })
+                Ok(EnsurePgsResponse { map: Limits::of(&peer, &m).within(answer.map), pg: answer.pg })
             }),
             Some(Opcode::Status) => self.serve(r, reply, |m, _: StatusRequest| async move {
                 let status = m.status().await?;

@@ -77,7 +77,7 @@ impl Namespace {
         // they had to be.
         let ends = [(first, extent.chunk_offset), (end - 1, extent.chunk_end())];
         for (at, _) in ends.into_iter().filter(|(_, offset)| !offset.is_multiple_of(granule)) {
-            let (blocks, next) = (at * extent.granule_blocks(), (at + 1) * extent.granule_blocks());
+            let (blocks, next) = extent.blocks_of((at, at + 1));
             let is_known = ranges.iter().any(|(from, to, _)| (*from..*to).contains(&at));
             if !is_known && (!is_complete || self.is_shared(extent.pg, extent.index, blocks, next)) {
                 ranges.push((at, at + 1, 0));

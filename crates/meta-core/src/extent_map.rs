@@ -12,6 +12,7 @@ use crate::message::reader::RepeatedMessages;
 use crate::message::request::ExtentMessage;
 use crate::namespace::Namespace;
 use crate::stripe_set::set_of;
+use crate::whole_shards::is_in_whole_shards;
 use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind};
 
 #[cfg(test)]
@@ -286,7 +287,7 @@ impl Namespace {
 
     /// The blocks of some granules of an extent, of every column of a stripe set.
     fn add_blocks(&self, inode: u64, extent: &Extent, (first, end): (u64, u64), to: &mut Vec<BlockRange>) {
-        let (first, end) = (first * extent.granule_blocks(), end * extent.granule_blocks());
+        let (first, end) = extent.blocks_of((first, end));
         match set_of(extent) {
             None => to.push((extent.pg, extent.index, first, end)),
             // What cannot be read is left to the garbage scan.
@@ -382,9 +383,10 @@ impl Namespace {
         self.scratch.incoming = incoming;
     }
 
-    /// Writes free records, joined where ranges meet or overlap.
+    /// Writes free records, joined where ranges meet or overlap. What is free in whole shards others may name in
+    /// another shard: there is no record of it, and the scan for garbage finds what nothing names.
     pub(crate) fn add_free_records(&mut self, freed: &mut [BlockRange]) {
-        for (pg, index, first, end) in joined(freed) {
+        for (pg, index, first, end) in joined(freed).into_iter().filter(|range| !is_in_whole_shards(range.2)) {
             let record = FreeRecord { id: self.free_next, pg, index, first_block: first, blocks: end - first };
             let value = &mut self.scratch.value;
             value.clear();

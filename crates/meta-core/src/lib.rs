@@ -77,6 +77,7 @@ mod tx_guests;
 mod view;
 mod volatile;
 mod waiting;
+mod whole_shards;
 mod writer_session;
 
 pub use append_turns::{AppendTurns, NO_TURN, TurnState};

@@ -9,6 +9,7 @@ use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
 use crate::stripe_set::{columns_in, set_of};
+use crate::whole_shards::in_files;
 use cairn_types::{BLOCK_SIZE, ExtentKind};
 
 /// Blocks of a chunk that something names.
@@ -74,13 +75,14 @@ impl Namespace {
         let extent = self.tree.get(key.as_bytes()).and_then(|value| Extent::decode(named.file_offset, value));
         let Some(extent) = extent else { return false };
         let (first, end) = extent.blocks();
+        let touches = in_files(first, end).any(|(first, end)| first < named.end_block && named.first_block < end);
         let same = match set_of(&extent) {
             None => (extent.pg, extent.index) == (named.pg, named.index),
             Some((pg, index)) => {
                 self.set_columns(named.inode, pg, index).is_ok_and(|columns| columns.contains(&(named.pg, named.index)))
             }
         };
-        same && first < named.end_block && named.first_block < end
+        same && touches
     }
 }
 
@@ -116,30 +118,12 @@ fn visit(
         }
         Some((0, Kind::FreeRecord, suffix)) => {
             let record = key::number(suffix).and_then(|id| FreeRecord::decode(id, value)).ok_or_else(|| damaged(0))?;
-            f(&Named {
-                inode: 0,
-                file_offset: 0,
-                pg: record.pg,
-                index: record.index,
-                first_block: record.first_block,
-                end_block: record.first_block + record.blocks,
-                held_end: record.first_block + record.blocks,
-                is_plain: false,
-            });
+            name_blocks((record.pg, record.index), (record.first_block, record.blocks), f);
             Ok(())
         }
         Some((0, Kind::Kept, _)) => {
             let record = KeptRecord::decode(value).ok_or_else(|| damaged(0))?;
-            f(&Named {
-                inode: 0,
-                file_offset: 0,
-                pg: record.pg,
-                index: record.index,
-                first_block: record.first_block,
-                end_block: record.first_block + record.blocks,
-                held_end: record.first_block + record.blocks,
-                is_plain: false,
-            });
+            name_blocks((record.pg, record.index), (record.first_block, record.blocks), f);
             Ok(())
         }
         Some(_) => Ok(()),
@@ -147,13 +131,27 @@ fn visit(
     }
 }
 
+/// Blocks that no extent names: they are kept, or freed already.
+fn name_blocks((pg, index): (u32, u32), (first, blocks): (u64, u64), f: &mut impl FnMut(&Named)) {
+    for (first_block, end_block) in in_files(first, first + blocks) {
+        let (inode, file_offset, held_end) = (0, 0, end_block);
+        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain: false });
+    }
+}
+
 fn name_extent(snapshot: &NamespaceSnapshot, inode: u64, extent: &Extent, f: &mut impl FnMut(&Named)) -> Option<()> {
     let (first_block, end_block) = extent.blocks();
-    let is_plain = extent.kind == ExtentKind::Plain;
+    let (file_offset, is_plain) = (extent.file_offset, extent.kind == ExtentKind::Plain);
     let mut name = |pg, index, held_end| {
-        f(&Named { inode, file_offset: extent.file_offset, pg, index, first_block, end_block, held_end, is_plain });
+        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain });
     };
     match set_of(extent) {
+        None if extent.is_in_whole_shard() => {
+            for (first_block, end_block) in in_files(first_block, end_block) {
+                let (pg, index, held_end) = (extent.pg, extent.index, end_block);
+                f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain });
+            }
+        }
         None => name(extent.pg, extent.index, end_block),
         Some((pg, index)) => {
             let columns = columns_in(&snapshot.tree, inode, pg, index).ok().filter(|columns| !columns.is_empty())?;

@@ -28,19 +28,21 @@ pub(crate) struct Place {
     pub end: u64,
     granule: u64,
     granule_blocks: u64,
+    first_number: u64,
 }
 
 impl Place {
     pub fn of(extent: &Extent) -> Place {
         let (first, end) = extent.blocks();
         let apart = extent.file_offset as i64 - extent.chunk_offset as i64;
-        let (granule, granule_blocks) = (extent.granule(), extent.granule_blocks());
-        Place { pg: extent.pg, index: extent.index, apart, first, end, granule, granule_blocks }
+        let (granule, granule_blocks, first_number) =
+            (extent.granule(), extent.granule_blocks(), extent.first_number());
+        Place { pg: extent.pg, index: extent.index, apart, first, end, granule, granule_blocks, first_number }
     }
 
     /// Where in the file a block's granule begins, as far as it is in the file.
     pub fn file_offset(&self, block: u64) -> u64 {
-        let chunk_offset = i128::from(block / self.granule_blocks * self.granule);
+        let chunk_offset = i128::from(block.saturating_sub(self.first_number) / self.granule_blocks * self.granule);
         u64::try_from((chunk_offset + i128::from(self.apart)).max(0)).unwrap_or(u64::MAX)
     }
 

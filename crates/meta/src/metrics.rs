@@ -55,6 +55,7 @@ impl MetaServer {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
 
+    // check: long function because it is one table of what is counted
     fn sample(&self, samples: &mut Samples) {
         let stats = self.stats();
         for opcode in Opcode::ALL.iter().filter(|opcode| matches!(opcode.code() >> 8, 0x04 | 0x05)) {
@@ -106,6 +107,11 @@ impl MetaServer {
             ),
             ("cairn_meta_encoded_files", "Files with a later scheme that were encoded.", &stats.encoded_files),
             ("cairn_meta_encoded_bytes", "Bytes of files that encoding wrote anew.", &stats.encoded_bytes),
+            (
+                "cairn_meta_encoded_together_bytes",
+                "Of those, bytes that became shards where copies of them lay.",
+                &stats.encoded_together_bytes,
+            ),
             (
                 "cairn_meta_encoding_freed_bytes",
                 "Bytes that they take less on all disks by it.",

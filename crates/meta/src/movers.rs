@@ -26,10 +26,24 @@ pub(crate) struct Movers {
 impl Movers {
     /// Nodes with members of a placement group.
     pub(crate) fn near(partition: Arc<Partition>, client: Client, pg: u32) -> Self {
+        Self::among(partition, client, pg, None)
+    }
+
+    /// Those of them that are in a rack.
+    pub(crate) fn in_rack(partition: Arc<Partition>, client: Client, pg: u32, rack: &str) -> Self {
+        Self::among(partition, client, pg, Some(rack))
+    }
+
+    fn among(partition: Arc<Partition>, client: Client, pg: u32, rack: Option<&str>) -> Self {
         let mut nodes: Vec<NodeId> = Vec::new();
         {
             let map = partition.state.common.map.read();
-            let up = |node: &NodeId| map.node(*node).is_some_and(|node| node.up && !node.address.is_empty());
+            let up = |node: &NodeId| {
+                let there = |rack: &str, node: &cairn_wire::manager::Node| node.rack == rack;
+                map.node(*node).is_some_and(|node| {
+                    node.up && !node.address.is_empty() && rack.is_none_or(|rack| there(rack, node))
+                })
+            };
             let in_service = |disk: u32| map.disk(DiskId(disk)).is_none_or(|disk| disk.state == 0);
             let members = map.pg(PgId(pg)).map_or(&[][..], |group| &group.members);
             let members = members.iter().filter(|member| in_service(member.disk));

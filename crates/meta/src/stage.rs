@@ -5,10 +5,14 @@
 //! namespace (rows instead of copies, the stage in the layout), so nothing has to be remembered: a leader or a data
 //! node that dies leaves files whose first parts are encoded, and the next one goes on with the rest.
 //!
+//! What lies in columns of stripe groups is encoded together first, on a node of their core rack ([`together`]).
+//!
 //! Invariants: a file is asked for only while it waits, its time has come, and nothing of it is volatile, looked at
 //! again before each part; not outside of the hours that are set, and not faster than the rate that is set. Bounds:
 //! [`DUE_MAX`] files of a look are remembered; one is worked on. Not here: how a part is encoded, and that it never
 //! covers a newer write (`client`).
+
+mod together;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,11 +92,13 @@ pub(crate) struct Stager {
     client: Client,
     timings: MetaTimings,
     retries: BTreeMap<u64, Retry>,
+    /// Of racks in which files could not be encoded together.
+    together: BTreeMap<String, Retry>,
 }
 
 impl Stager {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
-        Self { partition, client, timings, retries: BTreeMap::new() }
+        Self { partition, client, timings, retries: BTreeMap::new(), together: BTreeMap::new() }
     }
 
     /// Works until the task is ended.
@@ -105,13 +111,15 @@ impl Stager {
             if leading != term {
                 leading = term;
                 self.retries.clear();
+                self.together.clear();
                 let since_ns = self.partition.state.common.clock.wall().0;
                 *self.desk().lock() = StageStatusResponse { since_ns, ..Default::default() };
             }
             let Some(term) = term else { continue };
             let start = self.partition.state.common.clock.now();
-            let due = self.look().await;
+            let mut due = self.look().await;
             rest = self.partition.state.common.clock.now().since(start) * LOOK_SHARE;
+            self.work_together(&mut due, term).await;
             for file in due {
                 if self.partition.state.leading_term() != Some(term) || self.held() {
                     break;
@@ -224,7 +232,7 @@ impl Stager {
                 (desk.inode, desk.from) = (file.inode, from);
             }
             let start = state.common.clock.now();
-            let request = EncodeRequest { volume: state.volume.get(), inode: file.inode, from };
+            let request = EncodeRequest { volume: state.volume.get(), inode: file.inode, from, together: Vec::new() };
             let done: EncodeResponse = movers.ask(Opcode::Encode, &request, DEADLINE, term).await?;
             add(&state.common.stats.encoded_bytes, done.moved_bytes);
             add(&state.common.stats.encoding_freed_bytes, done.freed_bytes);

@@ -44,6 +44,8 @@ pub struct MetaStats {
     pub(crate) defragmentation_kept: AtomicU64,
     pub(crate) encoded_files: AtomicU64,
     pub(crate) encoded_bytes: AtomicU64,
+    /// Of those, as shards where they lay.
+    pub(crate) encoded_together_bytes: AtomicU64,
     pub(crate) encoding_freed_bytes: AtomicU64,
     pub(crate) encoding_kept: AtomicU64,
     pub(crate) encoding_left: AtomicU64,
@@ -86,6 +88,7 @@ impl Default for MetaStats {
             defragmentation_kept: AtomicU64::new(0),
             encoded_files: AtomicU64::new(0),
             encoded_bytes: AtomicU64::new(0),
+            encoded_together_bytes: AtomicU64::new(0),
             encoding_freed_bytes: AtomicU64::new(0),
             encoding_kept: AtomicU64::new(0),
             encoding_left: AtomicU64::new(0),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cairn_types::{DiskId, NodeId, PartitionId, PgId, VolumeId};
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
+use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, PgColumn, Volume};
 
 /// The map as far as the manager told this node.
 #[derive(Debug, Clone, Default)]
@@ -122,6 +122,11 @@ impl MapView {
     /// The state of a placement group.
     pub fn pg(&self, pg: PgId) -> Option<&PgState> {
         self.pgs.get(&pg.get()).and_then(|pg| pg.state.as_ref())
+    }
+
+    /// What a group is in a stripe group, if it is in one.
+    pub fn column(&self, pg: PgId) -> Option<&PgColumn> {
+        self.pgs.get(&pg.get())?.column.as_ref()
     }
 
     /// All placement groups, by id.

@@ -32,6 +32,6 @@ pub use member::MemberState;
 pub use pg_class::PgClass;
 pub use scheme::Scheme;
 pub use stage::{Stage, StageAfter, StageHours};
-pub use stripe::{ColumnPart, EXTENT_SHARED, ExtentKind, Stripe};
+pub use stripe::{ColumnPart, EXTENT_SHARED, ExtentKind, Stripe, WHOLE_SHARD};
 pub use time::{Time, WallTime};
 pub use units::{BLOCK_SIZE, ByteCount, CHUNK_BLOCKS_MAX, CHUNK_SIZE_MAX};

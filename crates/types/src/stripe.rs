@@ -5,10 +5,17 @@
 //! … Column c has unit r of its own file at offset r × unit. So a logical offset that begins a row is `columns` times
 //! the offset in every column, whatever the unit.
 //!
+//! With the unit [`WHOLE_SHARD`] a chunk has one row: what belongs together lies in one shard. So do bytes that became
+//! a shard where a copy of them was. In such a chunk nothing else is by rows: parity covers the same blocks of all
+//! shards, which may belong to different files.
+//!
 //! Flags of an extent on the wire: bit 0 appending (reserved), bits 1–3 kind (0 plain, 1 erasure, 2 stripe set), bit 4
 //! [`EXTENT_SHARED`], bits 8–15 log2 of the unit, bits 16–31 columns; the others zero.
 use crate::layout::{STRIPE_UNIT_MAX, STRIPE_UNIT_MIN, STRIPE_WIDTH_MAX};
 use crate::units::CHUNK_SIZE_MAX;
+
+/// The unit of chunks that have one row: all that a shard can hold.
+pub const WHOLE_SHARD: u64 = CHUNK_SIZE_MAX;
 
 /// Columns and unit. Fields are private so that every value is a valid one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,16 +34,21 @@ pub struct ColumnPart {
 }
 
 impl Stripe {
-    /// `None` unless the unit is a power of two from 4 KiB to 1 MiB and there are 2 to 512 columns.
+    /// `None` unless the unit is a power of two from 4 KiB to 1 MiB, or [`WHOLE_SHARD`], and there are 2 to 512
+    /// columns.
     pub const fn new(columns: u16, unit: u64) -> Option<Stripe> {
         let fits = columns >= 2 && columns <= STRIPE_WIDTH_MAX && unit.is_power_of_two();
-        if !fits || unit < STRIPE_UNIT_MIN || unit > STRIPE_UNIT_MAX {
+        if !fits || unit < STRIPE_UNIT_MIN || unit > STRIPE_UNIT_MAX && unit != WHOLE_SHARD {
             return None;
         }
         Some(Stripe { columns, unit_log2: unit.trailing_zeros() as u8 })
     }
     pub const fn columns(self) -> u16 {
         self.columns
+    }
+    /// Whether each run of bytes lies in one shard, and no row belongs to one file.
+    pub const fn is_whole_shards(self) -> bool {
+        self.unit() == WHOLE_SHARD
     }
     /// Bytes that lie together in one column.
     pub const fn unit(self) -> u64 {
@@ -78,6 +90,13 @@ impl Stripe {
     }
     /// The range of every column's file that whole rows around `from..to` take.
     pub const fn rows_around(self, from: u64, to: u64) -> (u64, u64) {
+        if self.is_whole_shards() {
+            // Of its one row the blocks that the range has, in whichever shards.
+            let (block, unit) = (crate::units::BLOCK_SIZE as u64, self.unit());
+            let same = to > from && from / unit == (to - 1) / unit;
+            let end = (to - from / unit * unit).div_ceil(block) * block;
+            return if same { (from % unit / block * block, end) } else { (0, unit) };
+        }
         (from / self.row() * self.unit(), to.div_ceil(self.row()) * self.unit())
     }
 }
@@ -119,13 +138,13 @@ impl ExtentKind {
             return Some(Self::Plain);
         }
         let unit_log2 = (flags >> 8) as u8;
-        if flags & 0xf1 != 0 || unit_log2 > 20 {
+        if flags & 0xf1 != 0 || unit_log2 > 26 {
             return None;
         }
         let Some(stripe) = Stripe::new((flags >> 16) as u16, 1 << unit_log2) else { return None };
         match flags >> 1 & 7 {
             1 => Some(Self::Erasure(stripe)),
-            2 => Some(Self::Set(stripe)),
+            2 if !stripe.is_whole_shards() => Some(Self::Set(stripe)),
             _ => None,
         }
     }
@@ -178,6 +197,23 @@ mod tests {
         assert_eq!(STRIPE.rows_around(4096, 3 * 4096 + 1), (0, 8192));
     }
 
+    /// Bytes that lie together in one shard would be looked for in others, or beyond its end.
+    #[test]
+    fn a_chunk_of_whole_shards_has_one_row() {
+        let stripe = Stripe::new(4, WHOLE_SHARD).expect("valid");
+        assert!(stripe.is_whole_shards() && !STRIPE.is_whole_shards());
+        assert_eq!((stripe.row(), stripe.capacity()), (4 * CHUNK_SIZE_MAX, 4 * CHUNK_SIZE_MAX));
+        let at = stripe.logical(2, 8192 + 5);
+        assert_eq!((at, stripe.locate(at)), (2 * CHUNK_SIZE_MAX + 8197, (2, 8197)));
+        let part = |column| stripe.part(column, at, at + 100);
+        assert_eq!(part(2), Some(ColumnPart { column: 2, offset: 8197, length: 100 }));
+        assert!([0, 1, 3].into_iter().all(|column| part(column).is_none()));
+        assert_eq!(stripe.rows_around(at, at + 100), (8192, 12_288));
+        assert_eq!(stripe.rows_around(at, at + 4096), (8192, 16_384));
+        assert_eq!(stripe.rows_around(0, CHUNK_SIZE_MAX), (0, CHUNK_SIZE_MAX));
+        assert_eq!(stripe.rows_around(CHUNK_SIZE_MAX - 1, CHUNK_SIZE_MAX + 1), (0, CHUNK_SIZE_MAX));
+    }
+
     #[test]
     fn flags_are_golden_and_closed() {
         let stripe = Stripe::new(6, 64 << 10).expect("valid");
@@ -187,7 +223,21 @@ mod tests {
             assert_eq!(ExtentKind::from_flags(kind.to_flags()), Some(kind));
             assert_eq!(ExtentKind::from_flags(kind.to_flags() | EXTENT_SHARED), Some(kind));
         }
-        for flags in [1, 2, 0x0006_1000, 0x0006_1003, 0x0006_1022, 0x0001_1002, 0x0006_0b02, 0x0006_1502, u32::MAX] {
+        let whole = ExtentKind::Erasure(Stripe::new(6, WHOLE_SHARD).expect("valid"));
+        assert_eq!((whole.to_flags(), ExtentKind::from_flags(0x0006_1a02)), (0x0006_1a02, Some(whole)));
+        for flags in [
+            0x0006_1a04,
+            0x0006_1902,
+            1,
+            2,
+            0x0006_1000,
+            0x0006_1003,
+            0x0006_1022,
+            0x0001_1002,
+            0x0006_0b02,
+            0x0006_1502,
+            u32::MAX,
+        ] {
             assert_eq!(ExtentKind::from_flags(flags), None, "{flags:#x}");
         }
     }

@@ -72,6 +72,7 @@ mod split;
 mod staged;
 mod stale;
 mod stripe_groups;
+mod stripe_shards;
 mod support;
 mod tenants;
 mod trees;

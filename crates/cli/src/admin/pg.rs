@@ -1,5 +1,5 @@
 //! `cairn admin pg ls`, `cairn admin pg N`, `cairn admin pg force`.
-use super::stripe::Standing;
+use super::stripe::Standings;
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -180,7 +180,7 @@ fn volume_name(map: &ClusterMap, id: u32) -> String {
     map.volumes.iter().find(|v| v.id == id).map_or_else(|| format!("v{id}"), |v| v.name.clone())
 }
 
-fn pg_json(map: &ClusterMap, whole: &ClusterView, pg: &Pg, view: &PgView) -> Value {
+fn pg_json(map: &ClusterMap, (whole, stripes): (&ClusterView, &Standings<'_>), pg: &Pg, view: &PgView) -> Value {
     let state = pg.state.clone().unwrap_or_default();
     let members: Vec<Value> = view
         .members
@@ -205,7 +205,7 @@ fn pg_json(map: &ClusterMap, whole: &ClusterView, pg: &Pg, view: &PgView) -> Val
         "retired": state.retired, "used_bytes": pg.used_bytes, "free_bytes": pg.free_bytes,
         "primary": view.primary(), "members": members,
         "losses_survived": losses_survived(view.scheme, view.serving().count()), "domains": domains,
-        "stripe": Standing::of(whole, view).map(|standing| standing.json()),
+        "stripe": stripes.of(view).map(|standing| standing.json()),
     })
 }
 
@@ -223,6 +223,7 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
         }
     };
     let whole = view_of(&map);
+    let stripes = Standings::new(&whole);
     let rows = map.pgs.iter().filter_map(|pg| {
         let view = PgView::decode(pg)?;
         let hidden = pg.state.as_ref().is_some_and(|state| state.retired)
@@ -246,7 +247,7 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             size(pg.free_bytes, true),
             view.members.iter().map(member).collect::<Vec<_>>().join(" "),
         ];
-        Some((pg_json(&map, &whole, pg, &view), cells))
+        Some((pg_json(&map, (&whole, &stripes), pg, &view), cells))
     });
     let columns = [
         ("GROUP", Align::Right),
@@ -320,9 +321,10 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         return Err(CliError::refused(Exit::NotFound, text));
     };
     let whole = view_of(&map);
+    let stripes = Standings::new(&whole);
     let listed = listed(context, &map, &view).await?;
     if context.out.is_json() {
-        let mut value = pg_json(&map, &whole, pg, &view);
+        let mut value = pg_json(&map, (&whole, &stripes), pg, &view);
         for member in value["members"].as_array_mut().into_iter().flatten() {
             let disk = member["disk"].as_u64().and_then(|disk| u32::try_from(disk).ok());
             member["chunks"] = json!(disk.and_then(|disk| listed.get(&disk)));
@@ -349,7 +351,7 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         format!("new chunks  {}", if view.writable { "yes" } else { "no" }),
         format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
     ];
-    lines.extend(Standing::of(&whole, &view).into_iter().flat_map(|standing| standing.lines()));
+    lines.extend(stripes.of(&view).into_iter().flat_map(|standing| standing.lines()));
     lines.extend(domains.iter().map(|crowd| format!("domains     {}", crowd.text(scheme))));
     lines.push(String::new());
     lines.into_iter().try_for_each(|line| context.out.line(line))?;

@@ -3,9 +3,11 @@
 use cairn_client::view::{ClusterView, ColumnView, PgView};
 use cairn_placement::ear::{EarShape, StripeSeats};
 use cairn_placement::{Domains, Seat};
-use cairn_types::{NodeId, Scheme};
+use cairn_types::{NodeId, Scheme, StripeGroupId};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// A column and its stripe group.
 pub(super) struct Standing {
@@ -24,18 +26,71 @@ struct Kept {
     parity_nodes: Vec<u32>,
 }
 
-impl Standing {
+/// The stripe groups of a map, each arranged once however many of its columns are shown.
+pub(super) struct Standings<'a> {
+    view: &'a ClusterView,
+    columns: BTreeMap<StripeGroupId, Vec<&'a PgView>>,
+    arranged: RefCell<BTreeMap<StripeGroupId, Option<Rc<StripeSeats>>>>,
+}
+
+impl<'a> Standings<'a> {
+    pub(super) fn new(view: &'a ClusterView) -> Self {
+        let mut columns: BTreeMap<StripeGroupId, Vec<&PgView>> = BTreeMap::new();
+        for pg in view.pgs.values() {
+            if let Some(column) = &pg.column {
+                columns.entry(column.group).or_default().push(pg);
+            }
+        }
+        columns.values_mut().for_each(|pgs| pgs.sort_by_key(|pg| pg.column.as_ref().map(|column| column.position)));
+        Self { view, columns, arranged: RefCell::default() }
+    }
+
     /// `None`: the group is no column.
-    pub(super) fn of(view: &ClusterView, pg: &PgView) -> Option<Standing> {
+    pub(super) fn of(&self, pg: &PgView) -> Option<Standing> {
         let column = pg.column.clone()?;
         let Scheme::Erasure { k, m } = column.later else { return None };
         let capacity = column.rack_capacity as usize;
         let shape = EarShape::new(pg.scheme.members(), usize::from(k), usize::from(m), capacity).ok();
-        let kept = shape.and_then(|shape| kept(view, pg, &column, shape));
+        let known = self.arranged.borrow().get(&column.group).cloned();
+        let arranged = known.unwrap_or_else(|| {
+            let made = shape.and_then(|shape| self.arrange(&column, shape)).map(Rc::new);
+            self.arranged.borrow_mut().insert(column.group, made.clone());
+            made
+        });
+        let kept = arranged.and_then(|arranged| {
+            let own = arranged.columns.get(column.position as usize)?.survivor;
+            let survivor = pg.members.get(own)?.0;
+            Some(Kept { survivor, parity_nodes: arranged.parities.iter().map(|seat| seat.node.get()).collect() })
+        });
         let rack_failures = shape.map_or(0, |shape| shape.rack_failures());
         Some(Standing { column, columns: usize::from(k), rack_failures, kept })
     }
 
+    fn arrange(&self, column: &ColumnView, shape: EarShape) -> Option<StripeSeats> {
+        let view = self.view;
+        let mut domains = Domains::new();
+        let core = domains.rack(&column.core_rack);
+        let mut seat = |disk: u32| {
+            let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node))?;
+            let (rack, host) = domains.host(&node.rack, &node.host);
+            Some(Seat { node: NodeId(node.id), rack, host })
+        };
+        // One more is about to take the place of another.
+        let members =
+            |pg: &PgView| pg.members.iter().take(pg.scheme.members()).map(|(disk, _)| *disk).collect::<Vec<u32>>();
+        let columns = self.columns.get(&column.group)?;
+        let seats = columns.iter().map(|pg| members(pg).into_iter().map(&mut seat).collect::<Option<Vec<Seat>>>());
+        let seats: Vec<Vec<Seat>> = seats.collect::<Option<_>>()?;
+        let is_up =
+            |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
+        let mut known = BTreeSet::new();
+        let up = view.disks.values().filter(is_up).filter(|disk| known.insert(disk.node));
+        let nodes: Vec<Seat> = up.filter_map(|disk| seat(disk.id)).collect();
+        StripeSeats::arrange(shape, core, &seats, &nodes)
+    }
+}
+
+impl Standing {
     pub(super) fn json(&self) -> Value {
         let ColumnView { group, position, later, core_rack, rack_capacity } = &self.column;
         json!({
@@ -72,36 +127,10 @@ impl Standing {
     }
 }
 
-fn kept(view: &ClusterView, pg: &PgView, column: &ColumnView, shape: EarShape) -> Option<Kept> {
-    let mut domains = Domains::new();
-    let core = domains.rack(&column.core_rack);
-    let mut seat = |disk: u32| {
-        let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node))?;
-        let (rack, host) = domains.host(&node.rack, &node.host);
-        Some(Seat { node: NodeId(node.id), rack, host })
-    };
-    let of_group = |other: &&PgView| other.column.as_ref().is_some_and(|c| c.group == column.group);
-    let mut columns: Vec<&PgView> = view.pgs.values().filter(of_group).collect();
-    columns.sort_by_key(|pg| pg.column.as_ref().map(|column| column.position));
-    // One more is about to take the place of another.
-    let members =
-        |pg: &PgView| pg.members.iter().take(pg.scheme.members()).map(|(disk, _)| *disk).collect::<Vec<u32>>();
-    let seats = columns.iter().map(|pg| members(pg).into_iter().map(&mut seat).collect::<Option<Vec<Seat>>>());
-    let seats: Vec<Vec<Seat>> = seats.collect::<Option<_>>()?;
-    let is_up = |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
-    let mut known = BTreeSet::new();
-    let up = view.disks.values().filter(is_up).filter(|disk| known.insert(disk.node));
-    let nodes: Vec<Seat> = up.filter_map(|disk| seat(disk.id)).collect();
-    let arranged = StripeSeats::arrange(shape, core, &seats, &nodes)?;
-    let own = arranged.columns.get(column.position as usize)?.survivor;
-    let survivor = *members(pg).get(own)?;
-    Some(Kept { survivor, parity_nodes: arranged.parities.iter().map(|seat| seat.node.get()).collect() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_types::{Epoch, MemberState, PgId, StripeGroupId};
+    use cairn_types::{Epoch, MemberState, PgId};
     use cairn_wire::manager::{Disk, Node};
 
     /// Three racks of two nodes with a disk each; disk and node i are in rack r(i ÷ 2).
@@ -135,7 +164,7 @@ mod tests {
     #[test]
     fn what_follows_from_the_members_is_said() {
         let good = view(&[[0, 2, 3], [1, 2, 3], [0, 4, 5]]);
-        let standing = Standing::of(&good, &good.pgs[&2]).expect("a column");
+        let standing = Standings::new(&good).of(&good.pgs[&2]).expect("a column");
         let [stripe, encodes] = standing.lines();
         assert!(stripe.contains("sg4, filling: column 1 of 3 for rs-3-2, core rack r0"), "{stripe}");
         assert!(stripe.contains("at most 2 in a rack, so one rack may fail"), "{stripe}");
@@ -144,12 +173,12 @@ mod tests {
         assert_eq!((&json["group"], &json["in_rack"], &json["rack_failures"]), (&json!(4), &json!(true), &json!(1)));
         assert!([2, 3].contains(&json["survivor"].as_u64().expect("a disk")), "{json}");
         let moved = view(&[[0, 2, 3], [4, 2, 3], [0, 4, 5]]);
-        let standing = Standing::of(&moved, &moved.pgs[&2]).expect("a column");
+        let standing = Standings::new(&moved).of(&moved.pgs[&2]).expect("a column");
         assert!(standing.lines()[1].contains("across racks"), "its primary is in another rack");
         let lacking = view(&[[0, 2, 3], [1, 2, 3]]);
-        assert_eq!(Standing::of(&lacking, &lacking.pgs[&1]).expect("a column").json()["in_rack"], json!(false));
+        assert_eq!(Standings::new(&lacking).of(&lacking.pgs[&1]).expect("a column").json()["in_rack"], json!(false));
         let mut plain = good.pgs[&1].clone();
         plain.column = None;
-        assert!(Standing::of(&good, &plain).is_none());
+        assert!(Standings::new(&good).of(&plain).is_none());
     }
 }

@@ -84,6 +84,9 @@ fn kind_name(extent: &Extent) -> &'static str {
 
 fn kind_text(extent: &Extent) -> String {
     match ExtentKind::from_flags(extent.flags).and_then(ExtentKind::stripe) {
+        Some(stripe) if stripe.is_whole_shards() => {
+            format!(", erasure, in shard {} of {}", stripe.locate(extent.chunk_offset).0, stripe.columns())
+        }
         Some(stripe) => {
             format!(
                 ", {} over {} columns in units of {}",
@@ -94,6 +97,12 @@ fn kind_text(extent: &Extent) -> String {
         }
         None => String::new(),
     }
+}
+
+fn extent_json(e: &Extent) -> Value {
+    let stripe = ExtentKind::from_flags(e.flags).and_then(ExtentKind::stripe);
+    json!({ "file_offset": e.file_offset, "length": e.length, "pg": e.pg, "index": e.index,
+            "chunk_offset": e.chunk_offset, "kind": kind_name(e), "unit": stripe.map(|s| s.unit()) })
 }
 
 fn put_redundancy(value: &mut Value, r: &Redundancy) {
@@ -165,11 +174,7 @@ impl StatArgs {
                 value["extent_count"] = extents.len().into();
             }
             if let Some(extents) = extents {
-                let one = |e: &Extent| {
-                    json!({ "file_offset": e.file_offset, "length": e.length, "pg": e.pg, "index": e.index,
-                            "chunk_offset": e.chunk_offset, "kind": kind_name(e) })
-                };
-                value["extents"] = extents.iter().map(one).collect();
+                value["extents"] = extents.iter().map(extent_json).collect();
             }
             return context.out.json(&value);
         }

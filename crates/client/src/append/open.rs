@@ -254,7 +254,8 @@ fn groups_with(view: &ClusterView, which: impl Fn(u32) -> bool) -> Vec<PgId> {
 async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: &mut Refusal) -> Result<()> {
     let PgClass { scheme, later } = target.class;
     let later = later.map_or(0, |later| u32::from(later.code()));
-    let request = EnsurePgsRequest { volume: target.volume, scheme: u32::from(scheme.code()), full, later };
+    let request =
+        EnsurePgsRequest { volume: target.volume, scheme: u32::from(scheme.code()), full, later, stripe_group: 0 };
     let what = format!("making placement groups for {}", target.class);
     match cluster.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
         Ok(answer) => {
@@ -278,7 +279,7 @@ async fn ensure_groups(cluster: &Cluster, target: Target, full: Vec<u32>, last: 
 }
 
 /// Index and creation epoch from the group's primary.
-async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> Allocated {
+pub(crate) async fn allocate(cluster: &Cluster, target: Target, pg: &PgView) -> Allocated {
     let primary = pg.primary().ok_or_else(|| NetError::NotSent(format!("{} has no primary", pg.id)))?;
     let address = cluster.disk_address(primary)?;
     let request =

@@ -250,6 +250,7 @@ impl Stream {
             repair: false,
             row_crcs: Vec::new(),
             follows: None,
+            local: None,
         };
         let address = self.cluster.disk_address(chunk.primary);
         let (net, sender) = (self.cluster.net.clone(), self.sender.clone());

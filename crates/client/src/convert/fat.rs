@@ -120,20 +120,22 @@ impl SpaceCount {
 
     /// What is held on disks for these extents: whole blocks, and whole rows.
     fn held(&self, extents: &[Extent]) -> u64 {
-        // Chunk, unit of what is held as a whole, range in such units.
-        let mut ranges: Vec<(u32, u32, u64, u64, u64)> = Vec::new();
+        // Chunk, unit of what is held as a whole, whether parity is kept of it, range in such units.
+        let mut ranges: Vec<(u32, u32, u64, bool, u64, u64)> = Vec::new();
         for extent in extents {
-            let whole = match ExtentKind::from_flags(extent.flags) {
-                Some(ExtentKind::Erasure(stripe)) => stripe.row(),
-                _ => BLOCK,
+            let (whole, coded) = match ExtentKind::from_flags(extent.flags) {
+                // A block of a whole shard may go when others of its row do not.
+                Some(ExtentKind::Erasure(stripe)) if stripe.is_whole_shards() => (BLOCK, true),
+                Some(ExtentKind::Erasure(stripe)) => (stripe.row(), true),
+                _ => (BLOCK, false),
             };
             let (from, to) = (extent.chunk_offset / whole, (extent.chunk_offset + extent.length).div_ceil(whole));
-            ranges.push((extent.pg, extent.index, whole, from, to));
+            ranges.push((extent.pg, extent.index, whole, coded, from, to));
         }
         ranges.sort_unstable();
         let (mut bytes, mut last) = (0, (0, 0, 0));
         let mut end = 0;
-        for (pg, index, whole, from, to) in ranges {
+        for (pg, index, whole, coded, from, to) in ranges {
             if last != (pg, index, whole) {
                 (last, end) = ((pg, index, whole), 0);
             }
@@ -141,7 +143,7 @@ impl SpaceCount {
             let new = to.saturating_sub(from.max(end)) * whole;
             end = end.max(to);
             bytes += match self.stripe {
-                Some(stripe) if whole != BLOCK => self.striped(stripe, new),
+                Some(stripe) if coded => self.striped(stripe, new),
                 _ => new * self.copies_now,
             };
         }

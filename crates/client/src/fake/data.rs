@@ -44,7 +44,10 @@ impl Fake {
         Some(match opcode {
             Opcode::Ping => raw(Ok(still)),
             Opcode::Allocate => raw(decode(message).and_then(|r| state.allocate(&r))),
-            Opcode::Append => raw(decode(message).and_then(|r| state.append(&r, payload))),
+            Opcode::Append => raw(decode(message).and_then(|r: AppendRequest| match r.local {
+                Some(local) => state.append_local(&r, local),
+                None => state.append(&r, payload),
+            })),
             Opcode::RecordAppend => raw(decode(message).and_then(|r| state.record_append(&r, payload))),
             Opcode::Sync => raw(decode(message).and_then(|r| state.sync(&r))),
             Opcode::Seal => raw(decode(message).and_then(|r| state.seal(&r))),
@@ -97,6 +100,22 @@ impl State {
         }
         self.next_index += 1;
         Ok(AllocateResponse { indices: vec![self.next_index], creation_epoch: r.epoch })
+    }
+
+    /// What the disk has in another group becomes part of a shard.
+    fn append_local(&mut self, r: &AppendRequest, local: LocalBlocks) -> Answer<AppendResponse> {
+        let disk = r.chunk.expect("every request has one").disk;
+        let copy = self.disks.get(&disk).and_then(|chunks| chunks.0.get(&(local.pg, local.index)));
+        let (from, to) = (local.offset as usize, local.offset as usize + local.length as usize);
+        let Some(bytes) = copy.and_then(|chunk| chunk.data.get(from..to)) else {
+            return refuse(ErrorCode::Missing, format!("d{disk} has no such copy"));
+        };
+        let mut bytes = bytes.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+        if block_crcs(&bytes) != r.crcs {
+            return refuse(ErrorCode::ChecksumMismatch, format!("d{disk} has other bytes"));
+        }
+        self.append(r, &bytes)
     }
 
     fn append(&mut self, r: &AppendRequest, payload: &[u8]) -> Answer<AppendResponse> {
@@ -384,6 +403,13 @@ impl State {
             self.corrupted += 1;
         }
         let creation_epoch = chunk_epoch;
+        if r.at_rest && self.rotten == Some(header.disk) {
+            return refuse(ErrorCode::ChecksumMismatch, "the disk reads something else");
+        }
+        if r.sums {
+            self.sums += 1;
+            bytes.clear();
+        }
         Ok((ReadResponse { crcs, first_block_offset: first as u64, row_crcs, creation_epoch }, bytes))
     }
 }

@@ -43,7 +43,7 @@ impl Fake {
             Opcode::EnsurePgs if state.full => {
                 return Err(WireError::new(ErrorCode::NoSpace, "no disk has room"));
             }
-            Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()) }.encode_to_vec(),
+            Opcode::EnsurePgs => EnsurePgsResponse { map: Some(state.map()), pg: state.shards }.encode_to_vec(),
             Opcode::ReportMember => state.report(&decode::<ReportMemberRequest>(message)?).encode_to_vec(),
             Opcode::KeepAlive => {
                 let header = decode::<KeepAliveRequest>(message)?.header.unwrap_or_default();

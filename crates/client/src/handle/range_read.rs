@@ -9,7 +9,7 @@ use crate::overwrite::Epochs;
 use crate::read::piece::{Got, PIECE_MAX, Piece, read_piece};
 use crate::read::rows::{Rows, read_rows};
 use crate::read::set::{SetRange, group_bytes, read_set};
-use crate::stripe::group::rows_of_group;
+use crate::stripe::group::read_bytes;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, PgId};
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ fn plan(stretch: &Stretch, under: &Epochs, shown_as: &str, plans: &mut VecDeque<
                 (Plan::Data(Piece { chunk, offset: from, length, epoch }), from + length)
             }
             ExtentKind::Erasure(stripe) => {
-                let group = rows_of_group(stripe) * stripe.row();
+                let group = read_bytes(stripe);
                 let to = end.min(from + group - from % group);
                 (Plan::Rows(Rows { chunk, stripe, from, to }), to)
             }

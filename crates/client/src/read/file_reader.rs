@@ -11,7 +11,7 @@ use super::set::{SetColumns, SetRange, group_bytes, read_set};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
 use crate::moving::Run;
-use crate::stripe::group::rows_of_group;
+use crate::stripe::group::read_bytes;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, ExtentKind, PgId, Stripe};
 use cairn_wire::common::Extent;
@@ -290,7 +290,7 @@ impl FileReader {
         match ExtentKind::from_flags(extent.flags) {
             Some(ExtentKind::Plain) => Ok(Plan::Data(self.piece_of(extent, epoch))),
             Some(ExtentKind::Erasure(stripe)) => {
-                let (stripe, from, to) = group(stripe, rows_of_group(stripe) * stripe.row());
+                let (stripe, from, to) = group(stripe, read_bytes(stripe));
                 Ok(Plan::Rows(Rows { chunk: ChunkId { pg: PgId(extent.pg), index: extent.index }, stripe, from, to }))
             }
             Some(ExtentKind::Set(stripe)) => {

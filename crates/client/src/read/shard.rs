@@ -129,6 +129,7 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         sure: false,
         at_rest,
         of_check: false,
+        sums: false,
     };
     let asked = cluster.clock.now();
     let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);

@@ -22,6 +22,12 @@ pub(crate) const fn rows_of_group(stripe: Stripe) -> u64 {
     if rows == 0 { 1 } else { rows }
 }
 
+/// Bytes that are read together, from a multiple of them on.
+pub(crate) const fn read_bytes(stripe: Stripe) -> u64 {
+    // Of whole shards what lies in one: the others are asked for as much if that one has to be computed.
+    if stripe.is_whole_shards() { SHARD_BYTES_MAX } else { rows_of_group(stripe) * stripe.row() }
+}
+
 /// Whole rows of one file.
 #[derive(Debug)]
 pub(crate) struct RowGroup {

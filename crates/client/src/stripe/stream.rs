@@ -308,6 +308,7 @@ impl Stream {
             repair: false,
             row_crcs: data.row_crcs,
             follows: None,
+            local: None,
         };
         let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
         let options = CallOptions::new(deadline).bulk().stream(stream_of(chunk.id));

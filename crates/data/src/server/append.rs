@@ -43,6 +43,21 @@ impl Inner {
             Ok(asked) => asked,
             Err(error) => return Err((reply, error)),
         };
+        let trace = request.call.trace_id;
+        match asked.local {
+            Some(local) => self.append_local(asked, local, (server, payload.is_some()), trace, reply),
+            None => self.append_payload(asked, payload, server, trace, reply),
+        }
+    }
+
+    pub(super) fn append_payload(
+        self: &Arc<Self>,
+        asked: AppendRequest,
+        payload: Option<AlignedBuf>,
+        server: bool,
+        trace: u64,
+        reply: Reply,
+    ) -> Result<(), Refused> {
         let Checked { member, id, op, payload } = match self.check_append(&asked, payload, server) {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
@@ -75,7 +90,7 @@ impl Inner {
                 None => Ok(()),
             };
         }
-        self.forward((&member, id), asked, payload, &join, request.call.trace_id);
+        self.forward((&member, id), asked, payload, &join, trace);
         Ok(())
     }
 

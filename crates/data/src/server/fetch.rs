@@ -150,6 +150,7 @@ impl Inner {
             sure: false,
             at_rest: false,
             of_check: false,
+            sums: false,
         };
         let (answer, response): (ReadResponse, _) =
             self.ask(at.pg, from, Opcode::Read, &request, Payload::None).await?;

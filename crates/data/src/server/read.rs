@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cairn_chunk_core::fence;
 use cairn_format::crc_table::encode_crcs;
 use cairn_rpc::{Payload, Reply, Request};
-use cairn_types::{ChunkId, Epoch, ErrorCode, PgId, Time};
+use cairn_types::{ChunkId, Epoch, ErrorCode, PgId, Time, crc32c_blocks};
 use cairn_wire::data::{
     ChunkSummary, ChunkTableRequest, ChunkTableResponse, ListChunksRequest, ListChunksResponse, ReadRequest,
     ReadResponse,
@@ -67,7 +67,10 @@ impl Inner {
                     }
                     let first_block_offset = blocks.first_block_offset;
                     let answer = ReadResponse { crcs, first_block_offset, row_crcs, creation_epoch };
-                    reply.ok(&answer, payload(blocks.data));
+                    match asked.sums {
+                        true => answer_sums(id, &answer, (&blocks.crcs, &blocks.data), reply),
+                        false => reply.ok(&answer, payload(blocks.data)),
+                    }
                 }
                 Err(error) => {
                     match &error {
@@ -111,6 +114,9 @@ impl Inner {
         if asked.sure && !member.is_striped() {
             word?;
             self.check_compared(&member)?;
+        }
+        if asked.sums && !asked.at_rest {
+            return Err(bad_request("checksums alone are answered of what is at rest"));
         }
         if asked.length == 0 || asked.length > READ_MAX {
             return Err(bad_request(format!("a read has 1 byte to {READ_MAX}")));
@@ -191,6 +197,23 @@ impl Inner {
                 Some(reply) => Err((reply, error.to_wire())),
                 None => Ok(()),
             },
+        }
+    }
+}
+
+/// The checksums of blocks that match theirs: who asks has no use for the bytes.
+fn answer_sums(id: ChunkId, answer: &ReadResponse, (crcs, data): (&[u32], &BlockData), reply: Reply) {
+    let BlockData::Memory(data) = data else {
+        return reply.err(WireError::new(ErrorCode::Unavailable, format!("{id} was not read from its disk; repeat")));
+    };
+    let mut found = Vec::with_capacity(crcs.len());
+    crc32c_blocks(data, &mut found);
+    match found == crcs {
+        true => reply.ok(answer, ()),
+        false => {
+            let text =
+                format!("{id}: what the disk has from {} on does not match its checksums", answer.first_block_offset);
+            reply.err(WireError::new(ErrorCode::ChecksumMismatch, text));
         }
     }
 }

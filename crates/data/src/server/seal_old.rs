@@ -327,6 +327,7 @@ impl Inner {
             repair: true,
             row_crcs: Vec::new(),
             follows: None,
+            local: None,
         };
         let payload = Payload::One(data.slice(..bytes));
         let _answer: AppendResponse = self.ask(&member.pg, target, Opcode::Append, &request, payload).await?.0;

@@ -6,6 +6,7 @@ mod compared;
 mod failures;
 mod forgetful;
 mod joins;
+mod local_shards;
 mod older;
 mod overwrite_lives;
 mod overwrites;

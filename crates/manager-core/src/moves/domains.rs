@@ -72,7 +72,8 @@ fn lies_as_planned(state: &State, pg: &Pg) -> bool {
         && others.iter().all(|rack| *rack == others[0] && *rack != group.core_rack)
 }
 
-/// `on_purpose`: two copies in a domain are right. A member in the fullest domain, if that has too many and another one at least two fewer.
+/// `on_purpose`: two copies in a domain are right. A member in the fullest domain, if that has too many and another one
+/// at least two fewer.
 fn crowded<'a>(
     state: &'a State,
     pg: &Pg,

@@ -45,8 +45,8 @@ fn shape_in(state: &State, class: PgClass, domains: &mut Domains) -> Result<EarS
     EarShape::safest(usize::from(copies), usize::from(k), usize::from(m), &nodes)
 }
 
-/// Columns of a class that a volume should have: as many as it would have groups, in whole stripe groups, and one stripe
-/// group for each rack.
+/// Columns of a class that a volume should have: as many as it would have groups, in whole stripe groups, and one
+/// stripe group for each rack.
 pub(crate) fn columns_wanted(state: &State, class: PgClass) -> usize {
     let Some(Scheme::Erasure { k, .. }) = class.later else { return 0 };
     let k = usize::from(k);

@@ -27,8 +27,8 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// The number of the core rack, and nodes that parities could go to. `disk_at` says who is, or will be, at a position of a column, `seat` where
-    /// a disk is. `None`: a column is gone, or there is no such shape.
+    /// The number of the core rack, and nodes that parities could go to. `disk_at` says who is, or will be, at a
+    /// position of a column, `seat` where a disk is. `None`: a column is gone, or there is no such shape.
     pub(crate) fn new(
         state: &State,
         group: &StripeGroup,

@@ -23,7 +23,7 @@ fn class(text: &str) -> PgClass {
 
 /// Racks r0, r1 … with so many nodes of one disk each; the first disk of the first rack is disk 1, on node 16. Stripe
 /// groups are switched on.
-fn racks(counts: &[u32]) -> State {
+pub(crate) fn racks(counts: &[u32]) -> State {
     let mut state = empty_cluster();
     let mut number = 0;
     for (rack, nodes) in counts.iter().enumerate() {
@@ -40,7 +40,7 @@ fn racks(counts: &[u32]) -> State {
     state
 }
 
-fn set(state: &mut State, key: &str, value: &str) {
+pub(crate) fn set(state: &mut State, key: &str, value: &str) {
     let item = ConfigValue { key: key.into(), value: value.into() };
     assert_eq!(ok(state, Command::SetConfig(SetConfig { items: vec![item] })), Outcome::Done);
 }
@@ -55,14 +55,14 @@ fn command_of(text: &str, groups: Vec<StripeGroupOf>) -> Command {
     Command::CreateStripeGroups(CreateStripeGroups { volume: 1, scheme, later, groups })
 }
 
-fn make(state: &mut State, text: &str) -> usize {
+pub(crate) fn make(state: &mut State, text: &str) -> usize {
     let groups = planned(state, text).expect("a plan");
     let count = groups.len();
     ok(state, command_of(text, groups));
     count
 }
 
-fn rack_of(state: &State, disk: DiskId) -> String {
+pub(crate) fn rack_of(state: &State, disk: DiskId) -> String {
     let node = state.disk(disk).and_then(|disk| state.node(disk.node));
     node.expect("a disk of a node").rack.clone()
 }
@@ -466,4 +466,22 @@ fn golden_records() {
     assert!(StripeGroup::try_from(StripeGroupRecord { later: 200, ..record.clone() }).is_err());
     assert!(StripeGroup::try_from(StripeGroupRecord { rack_capacity: 256, ..record }).is_err());
     assert!(Column::try_from(ColumnRecord { position: 256, ..ColumnRecord::from(column) }).is_err());
+}
+
+/// An operator would look for what keeps a volume from being written that is only not asked for; or columns of a volume
+/// whose disks are all away be taken for groups that take something.
+#[test]
+fn columns_that_are_switched_off_are_no_outage() {
+    let mut state = racks(&[2, 2, 2]);
+    make(&mut state, "r3>rs-3-2");
+    let told = |state: &State| {
+        let texts = crate::problems::problems(state, &Soft::default(), WallTime(SECOND)).texts();
+        texts.into_iter().filter(|text| text.contains("no placement group that can be written")).count()
+    };
+    assert_eq!(told(&state), 0);
+    let primaries = of_rack(&state, "r0").into_iter().chain(of_rack(&state, "r1")).collect::<Vec<DiskId>>();
+    down(&mut state, &primaries);
+    assert_eq!(told(&state), 1, "two of three racks are away");
+    set(&mut state, "stripe_groups", "off");
+    assert_eq!(told(&state), 0, "others are made when somebody writes");
 }

@@ -6,9 +6,10 @@ use super::TAKEOVER_PATIENCE;
 use crate::manager::Manager;
 use cairn_env::Rng;
 use cairn_manager_core::command::{Command, CreatePgs, CreateStripeGroups, Disks, SetPgsOpen, StripeGroupOf};
+use cairn_manager_core::stripe::shards::ShardsPlan;
 use cairn_manager_core::{Outcome, plan, stripe};
 use cairn_placement::ear::EarRefusal;
-use cairn_types::{ErrorCode, PgClass, PgId, Scheme, VolumeId};
+use cairn_types::{ErrorCode, PgClass, PgId, Scheme, StripeGroupId, VolumeId};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 
@@ -18,6 +19,10 @@ const PLANS_MAX: usize = 4;
 impl Manager {
     pub(crate) async fn ensure_pgs(&self, request: EnsurePgsRequest) -> Result<EnsurePgsResponse, WireError> {
         let volume = VolumeId(request.volume);
+        if request.stripe_group != 0 {
+            let pg = self.ensure_shards(volume, StripeGroupId(request.stripe_group)).await?;
+            return Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?), pg: pg.get() });
+        }
         let known = |code: u32| {
             u8::try_from(code).ok().and_then(Scheme::from_code).ok_or_else(|| {
                 WireError::new(ErrorCode::BadLayout, format!("scheme {code} is not one of this version"))
@@ -27,7 +32,7 @@ impl Manager {
         let class = PgClass { scheme: known(request.scheme)?, later };
         self.close_full(volume, &request.full).await?;
         self.ensure_but(volume, class, &request.full).await?;
-        Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?) })
+        Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?), pg: 0 })
     }
 
     /// A member said that these are full: they take no new chunks until their disks have room again.
@@ -147,6 +152,28 @@ impl Manager {
         tokio::task::spawn_blocking(move || stripe::plan::plan(&state, &soft, volume, class, seed))
             .await
             .map_err(|_| WireError::new(ErrorCode::Unavailable, "the manager stops; ask another"))
+    }
+
+    /// The erasure group whose data shards are where the columns of a stripe group have copies.
+    async fn ensure_shards(&self, volume: VolumeId, group: StripeGroupId) -> Result<PgId, WireError> {
+        let _one_at_a_time = self.planning.lock().await;
+        for _ in 0..PLANS_MAX {
+            let plan = self.look_in_cluster(|state, leading| {
+                let flaw = |why: String| WireError::new(ErrorCode::Conflict, why);
+                stripe::shards::plan(state, &leading.soft, volume, group).map_err(flaw)
+            })?;
+            let (scheme, disks) = match plan {
+                ShardsPlan::There(pg) => return Ok(pg),
+                ShardsPlan::Make(scheme, disks) => (scheme, disks),
+            };
+            let command = CreatePgs { volume: volume.get(), scheme: u32::from(scheme.code()), groups: vec![disks] };
+            match self.execute(Command::CreatePgs(command)).await {
+                Ok(outcome) => self.made(volume, scheme.into(), outcome).await?,
+                Err(error) if error.code == ErrorCode::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(changes_too_fast())
     }
 
     /// Tells the members of new groups, and waits a moment for them.

@@ -176,7 +176,8 @@ fn what_is_found_full_is_not_replaced_without_end() {
         let map = managers.map();
         let writable = map.pgs.iter().filter(|pg| pg.writable);
         full.extend(writable.filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg));
-        let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.iter().copied().collect(), later: 0 };
+        let request =
+            EnsurePgsRequest { volume: 1, scheme: R3, full: full.iter().copied().collect(), later: 0, stripe_group: 0 };
         managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request);
     }
     // Those in the place of the first ones at once, then as often as heartbeats come.
@@ -204,7 +205,7 @@ fn sessions_and_maps_for_clients() {
     assert!((largest + 1..largest + 2 * 4096).contains(&below), "{largest} was given, {below} told");
     let version = open().map.expect("a map").version;
     let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).take(1).collect();
-    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone(), later: 0 };
+    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone(), later: 0, stripe_group: 0 };
     let map = managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map.expect("a map");
     let of =
         |map: &ClusterMap, id: u32| map.pgs.iter().find(|pg| pg.state.as_ref().is_some_and(|pg| pg.pg == id)).cloned();

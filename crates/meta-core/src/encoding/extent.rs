@@ -48,11 +48,16 @@ impl Extent {
     pub const fn chunk_end(&self) -> u64 {
         self.chunk_offset + self.length
     }
-    /// What is freed as a whole: a block of a plain chunk, a row of a striped one (parity covers rows).
+    /// Whether its chunk is one of whole shards: its blocks have numbers of their own there ([`crate::whole_shards`]).
+    pub const fn is_in_whole_shard(&self) -> bool {
+        matches!(self.kind, ExtentKind::Erasure(stripe) if stripe.is_whole_shards())
+    }
+    /// What is freed as a whole: a block of a plain chunk, or of one of whole shards, a row of a striped one (parity
+    /// covers rows).
     pub const fn granule(&self) -> u64 {
         match self.kind.stripe() {
-            None => BLOCK,
-            Some(stripe) => stripe.row(),
+            Some(stripe) if !stripe.is_whole_shards() => stripe.row(),
+            _ => BLOCK,
         }
     }
     /// Granules that it touches: first, and one past the last.
@@ -62,14 +67,22 @@ impl Extent {
     /// Blocks of a granule in the file of one member (of each column, if striped).
     pub const fn granule_blocks(&self) -> u64 {
         match self.kind.stripe() {
-            None => 1,
-            Some(stripe) => stripe.unit() / BLOCK,
+            Some(stripe) if !stripe.is_whole_shards() => stripe.unit() / BLOCK,
+            _ => 1,
         }
+    }
+    /// The number of the first block of its chunk.
+    pub const fn first_number(&self) -> u64 {
+        if self.is_in_whole_shard() { crate::whole_shards::FIRST } else { 0 }
+    }
+    /// The blocks of some granules of it.
+    pub const fn blocks_of(&self, (first, end): (u64, u64)) -> (u64, u64) {
+        let (blocks, base) = (self.granule_blocks(), self.first_number());
+        (base + first * blocks, base + end * blocks)
     }
     /// Blocks in the file of one member that it touches, whole rows of a striped chunk: first, and one past the last.
     pub const fn blocks(&self) -> (u64, u64) {
-        let (first, end) = self.granules();
-        (first * self.granule_blocks(), end * self.granule_blocks())
+        self.blocks_of(self.granules())
     }
     pub const fn is_same_chunk(&self, other: &Extent) -> bool {
         self.pg == other.pg && self.index == other.index

@@ -7,7 +7,7 @@
 //! | 1 | varints | placement group, index of the chunk, first block, number of blocks, birth |
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
-use cairn_types::CHUNK_BLOCKS_MAX;
+use crate::whole_shards::are_blocks;
 
 const TAG: u8 = 0x10;
 
@@ -42,7 +42,7 @@ impl KeptRecord {
         let (first_block, blocks) = (cursor.varint()?, cursor.varint()?);
         let birth = cursor.varint()?;
         cursor.end()?;
-        let fits = first_block.checked_add(blocks).is_some_and(|end| end <= CHUNK_BLOCKS_MAX as u64);
+        let fits = first_block.checked_add(blocks).is_some_and(|end| are_blocks(first_block, end));
         (tag == TAG && blocks > 0 && fits).then_some(KeptRecord { pg, index, first_block, blocks, birth })
     }
 }

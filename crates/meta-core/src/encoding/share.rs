@@ -9,7 +9,7 @@
 //! 0x11 is of feature level 13.
 use super::varint::Cursor;
 use crate::message::writer::put_varint;
-use cairn_types::CHUNK_BLOCKS_MAX;
+use crate::whole_shards::are_blocks;
 
 const TAG: u8 = 0x10;
 const TAG_KEPT: u8 = 0x11;
@@ -57,7 +57,7 @@ impl ShareRecord {
         };
         cursor.end()?;
         let first_block = u64::from(first_block);
-        let fits = first_block.checked_add(blocks).is_some_and(|end| end <= CHUNK_BLOCKS_MAX as u64);
+        let fits = first_block.checked_add(blocks).is_some_and(|end| are_blocks(first_block, end));
         let record = ShareRecord { pg, index, first_block, blocks, references, kept };
         (blocks > 0 && (references > 0 || kept > 0) && fits).then_some(record)
     }

@@ -1,10 +1,10 @@
 //! Garbage: what ended sessions wrote and nothing names goes, nothing else does.
 use crate::driver::*;
 use cairn_meta_core::{GarbageRange, NamedScan, NamespaceSnapshot, SessionState, Suspects};
-use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Stripe};
+use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Stripe, WHOLE_SHARD};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Extent, StripeSet};
-use cairn_wire::meta::{self, CreateRequest, FreeGarbage, PublishRequest};
+use cairn_wire::meta::{self, CloneRangeRequest, CreateRequest, FreeGarbage, PublishRequest};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,6 +108,63 @@ fn rows_and_columns_are_named() {
     let found: Vec<_> = garbage.iter().map(|r| (r.pg, r.index, r.first_block, r.blocks)).collect();
     assert_eq!(found, expected);
     free_garbage(&mut d, &garbage);
+}
+
+/// Blocks that other files need to be decoded would be freed with one file; or those that nobody needs any more stay
+/// for ever. Clones and snapshots count in whole shards as everywhere.
+#[test]
+fn in_whole_shards_a_block_goes_when_no_shard_needs_it() {
+    let mut d = Driver::new();
+    let stripe = Stripe::new(4, WHOLE_SHARD).expect("valid");
+    let flags = ExtentKind::Erasure(stripe).to_flags();
+    let in_shard = |shard: u16, block: u64, blocks: u64| {
+        let chunk_offset = stripe.logical(shard, block * BLOCK);
+        Extent { file_offset: 0, length: blocks * BLOCK, pg: 7, index: 1, chunk_offset, flags }
+    };
+    let make = |d: &mut Driver, name: &str, extent: Extent| {
+        let file = d.create(ROOT, name, 0o644).unwrap().inode;
+        d.publish(file, &[extent]).unwrap();
+        file
+    };
+    // Three shards have something in blocks 2 and 3, one in block 4.
+    let first = make(&mut d, "first", in_shard(0, 0, 4));
+    make(&mut d, "second", in_shard(1, 2, 2));
+    make(&mut d, "third", in_shard(3, 2, 3));
+    assert_eq!(d.extents(first).unwrap(), [in_shard(0, 0, 4)]);
+    d.check();
+    let copy = d.create(ROOT, "copy", 0o644).unwrap().inode;
+    let clone = CloneRangeRequest { source: first, inode: copy, length: 4 * BLOCK, ..Default::default() };
+    assert_eq!(d.clone_range(clone).unwrap().length, 4 * BLOCK);
+    d.check();
+    let garbage = |d: &mut Driver| {
+        let mut suspects = Suspects::default();
+        suspects.add(7, 1, 1, [(0, 8)]);
+        let found = judge(suspects, &d.namespace.snapshot());
+        found.iter().map(|r| (r.first_block, r.blocks)).collect::<Vec<(u32, u32)>>()
+    };
+    assert_eq!(garbage(&mut d), [(5, 3)]);
+    // One file goes, a part of another: nothing is freed by itself.
+    d.unlink(ROOT, "first").unwrap();
+    d.truncate(copy, 2 * BLOCK).unwrap();
+    d.unlink(ROOT, "second").unwrap();
+    d.check();
+    assert_eq!((d.frees(), garbage(&mut d)), (vec![], vec![(5, 3)]), "the third file needs blocks 2 to 4");
+    d.create_snapshot("before").unwrap();
+    d.unlink(ROOT, "third").unwrap();
+    d.check();
+    assert_eq!((d.frees(), garbage(&mut d)), (vec![], vec![(5, 3)]), "a snapshot has them");
+    d.namespace = d.restored();
+    d.delete_snapshot("before").unwrap();
+    d.check();
+    assert_eq!((d.frees(), garbage(&mut d)), (vec![], vec![(2, 6)]));
+    d.unlink(ROOT, "copy").unwrap();
+    d.check();
+    d.expire(&[1]);
+    let mut suspects = Suspects::default();
+    suspects.add(7, 1, 1, [(0, 8)]);
+    let all = judge(suspects, &d.namespace.snapshot());
+    free_garbage(&mut d, &all);
+    assert_eq!(d.frees(), [(1, 0, 8)]);
 }
 
 /// Memory is bounded: what does not fit is left to the next pass, and what stays is judged as ever.

@@ -78,6 +78,7 @@ impl Column {
             repair: false,
             row_crcs: Vec::new(),
             follows: None,
+            local: None,
         };
         self.end += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         if sync {

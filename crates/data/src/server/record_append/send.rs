@@ -101,6 +101,7 @@ impl Inner {
             repair: false,
             row_crcs: Vec::new(),
             follows: Some(follows),
+            local: None,
         };
         self.forward((member, id), asked, payload.slice(..bytes), &join, 0);
     }

@@ -35,7 +35,7 @@ pub(super) struct TestNode {
     pub(super) data: DataServer,
     pub(super) server: Option<Server>,
     pub(super) disk: u32,
-    node: u32,
+    pub(super) node: u32,
     pub(super) address: String,
 }
 
@@ -361,6 +361,7 @@ impl Cluster {
             repair: false,
             row_crcs: Vec::new(),
             follows: None,
+            local: None,
         }
     }
 

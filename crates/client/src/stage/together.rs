@@ -1,0 +1,254 @@
+//! Encoding of several files at once, with the placement of EAR: what they have in the columns of a stripe group
+//! becomes shards on the disks where copies are, and parity is computed in the core rack, from the copies there. No
+//! data crosses racks, and nothing moves afterwards.
+//!
+//! A chunk of *whole shards* is written and read back ([`shards`]); then each file is moved as by any move (`moving`):
+//! its extents name the new places if it still is what was read. So there is nothing to freeze, and nothing to take up
+//! when somebody dies: copies are freed file by file, by what names them.
+//!
+//! Invariants: nothing names a chunk before all of its shards were read from their disks and are what parity was
+//! computed of; of a file only what lies in copies that nobody shares is taken; only stripe groups whose core rack is
+//! this process's are worked on, and only with a copy there. Bounds: [`FILES_MAX`] files, one chunk a call. Not here:
+//! which files, and when (`meta`); what is left over (`stage`).
+mod plan;
+mod shards;
+
+use super::{Asked, EncodeOutcome, EncodedPart, Waiting, is_shared, waiting};
+use crate::append::target::Target;
+use crate::convert::is_race;
+use crate::defragment::is_in_the_way;
+use crate::error::{ClientError, Result};
+use crate::file_writer::body::Body;
+use crate::meta::volume::Volume;
+use crate::read::read_epochs::ReadEpochs;
+use crate::view::{ClusterView, ColumnView, PgView};
+use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, MemberState, PgId, Scheme, Stripe, StripeGroupId, WHOLE_SHARD};
+use cairn_wire::Opcode;
+use cairn_wire::common::Extent;
+use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
+use plan::{Piece, SHARD_BLOCKS_MAX, Together};
+use shards::{CoreDisks, Work, Written};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Files that are looked at in one call.
+const FILES_MAX: usize = 1024;
+/// Extents of a file that are looked at: the others come when these are encoded.
+const EXTENTS_MAX: usize = 4096;
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// What is known of the columns of a stripe group.
+struct Columns {
+    later: Scheme,
+    /// By position: the groups, and the disks of their copies in the core rack.
+    groups: Vec<(PgId, u32)>,
+}
+
+/// The stripe groups whose core rack is `rack` and whose columns all have their copy there.
+fn groups_here(view: &ClusterView, volume: u32, rack: &str) -> BTreeMap<StripeGroupId, Columns> {
+    let mut found: BTreeMap<StripeGroupId, BTreeMap<u32, &PgView>> = BTreeMap::new();
+    let column = |pg: &'_ PgView| -> Option<ColumnView> {
+        pg.column.clone().filter(|column| pg.volume == volume && column.core_rack == rack)
+    };
+    for pg in view.pgs.values() {
+        if let Some(column) = column(pg) {
+            found.entry(column.group).or_default().insert(column.position, pg);
+        }
+    }
+    let core = |pg: &PgView| {
+        let near = |disk: u32| {
+            let node = view.disks.get(&disk).and_then(|disk| view.nodes.get(&disk.node));
+            node.is_some_and(|node| node.rack == rack)
+        };
+        let serves = |(disk, state): &&(u32, MemberState)| *state == MemberState::Serving && near(*disk);
+        pg.members.iter().find(serves).map(|(disk, _)| (pg.id, *disk))
+    };
+    let whole = |(id, columns): (StripeGroupId, BTreeMap<u32, &PgView>)| {
+        let later = columns.values().next()?.column.as_ref()?.later;
+        let Scheme::Erasure { k, .. } = later else { return None };
+        let groups: Vec<(PgId, u32)> = columns.values().filter_map(|pg| core(pg)).collect();
+        (groups.len() == usize::from(k)).then_some((id, Columns { later, groups }))
+    };
+    found.into_iter().filter_map(whole).collect()
+}
+
+impl Volume {
+    /// Encodes of these files what lies in stripe groups whose core rack is this process's, as much as goes into one
+    /// chunk. [`EncodeOutcome::More`]: there is more of that; [`EncodeOutcome::Left`]: they have something in other
+    /// columns, or too little in these.
+    pub async fn encode_together(&self, inodes: &[u64]) -> Result<EncodedPart> {
+        let rack = self.cluster().here().rack.to_owned();
+        let view = self.cluster().view();
+        let groups = groups_here(&view, self.id(), &rack);
+        let (files, pieces, elsewhere) = self.collect(&view, &groups, inodes).await?;
+        let planned = |columns: &Vec<Vec<Piece>>| Together::of(columns);
+        let best = pieces.iter().filter_map(|(id, columns)| Some((*id, planned(columns)?)));
+        let Some((id, together)) = best.max_by_key(|(_, together)| together.blocks) else {
+            let some = elsewhere || pieces.values().flatten().any(|pieces| !pieces.is_empty());
+            return Ok(EncodedPart::nothing(if some { EncodeOutcome::Left } else { EncodeOutcome::NotWaiting }));
+        };
+        let columns = &groups[&id];
+        // Whatever fails here has written what nothing names: who asks is told, and leaves time for it to go.
+        self.encode_chunk(id, columns, &files, together).await
+    }
+
+    /// The files as they are, what they have in each column, and whether they have something in other columns.
+    async fn collect(
+        &self,
+        view: &ClusterView,
+        groups: &BTreeMap<StripeGroupId, Columns>,
+        inodes: &[u64],
+    ) -> Result<(Vec<Waiting>, BTreeMap<StripeGroupId, Vec<Vec<Piece>>>, bool)> {
+        let place = |pg: u32| {
+            let column = view.pgs.get(&pg)?.column.as_ref()?;
+            Some((column.group, column.position as usize))
+        };
+        let empty = |columns: &Columns| vec![Vec::new(); columns.groups.len()];
+        let mut pieces: BTreeMap<_, _> = groups.iter().map(|(id, columns)| (*id, empty(columns))).collect();
+        let enough = |pieces: &BTreeMap<StripeGroupId, Vec<Vec<Piece>>>| {
+            let full = |pieces: &Vec<Piece>| pieces.iter().map(Piece::blocks).sum::<u64>() >= SHARD_BLOCKS_MAX;
+            pieces.values().any(|columns: &Vec<Vec<Piece>>| columns.iter().all(full))
+        };
+        let (mut files, mut elsewhere) = (Vec::new(), false);
+        for inode in inodes.iter().take(FILES_MAX) {
+            if enough(&pieces) {
+                break;
+            }
+            let Some((file, extents)) = self.copies_of(*inode).await? else { continue };
+            for extent in extents {
+                let Some((group, position)) = place(extent.pg) else { continue };
+                let later = groups.get(&group).filter(|columns| columns.later == file.later.scheme());
+                match later.and_then(|_| pieces.get_mut(&group)?.get_mut(position)) {
+                    Some(column) => column.push(Piece { file: files.len(), extent }),
+                    None => elsewhere = true,
+                }
+            }
+            files.push(file);
+        }
+        Ok((files, pieces, elsewhere))
+    }
+
+    /// A file that waits, and what of it lies in copies that nobody shares or overwrites in place.
+    async fn copies_of(&self, inode: u64) -> Result<Option<(Waiting, Vec<Extent>)>> {
+        let found = match self.getattr(inode).await {
+            Ok(found) => found,
+            Err(error) if matches!(error.code(), Some(ErrorCode::Stale | ErrorCode::NotFound)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // One that is overwritten is called back by whoever encodes it by itself.
+        let Some(file) = waiting(found, Asked::ByAge).filter(|file| file.found.overwriter == 0) else {
+            return Ok(None);
+        };
+        if !file.stage.is_encoded() && !self.is_worthwhile(&file).await? {
+            return Ok(None);
+        }
+        let (mut extents, mut from) = (Vec::new(), 0);
+        while extents.len() < EXTENTS_MAX {
+            let page = self.extents(inode, from, u64::MAX - from).await?;
+            if page.data_version != found.data_version {
+                return Ok(None);
+            }
+            let plain = |e: &&Extent| ExtentKind::from_flags(e.flags) == Some(ExtentKind::Plain) && !is_shared(e);
+            extents.extend(page.extents.iter().filter(plain).copied());
+            match page.extents.last() {
+                Some(last) if !page.end => from = last.file_offset + last.length,
+                _ => break,
+            }
+        }
+        Ok(Some((file, extents)))
+    }
+
+    async fn encode_chunk(
+        &self,
+        id: StripeGroupId,
+        columns: &Columns,
+        files: &[Waiting],
+        together: Together,
+    ) -> Result<EncodedPart> {
+        let Scheme::Erasure { k, .. } = columns.later else { return Ok(EncodedPart::nothing(EncodeOutcome::Left)) };
+        let stripe = Stripe::new(u16::from(k), WHOLE_SHARD)
+            .ok_or_else(|| ClientError::protocol("encoding", format!("{} has no data shards", columns.later)))?;
+        let session = self.caller.writer_session().await?.id;
+        let pg = self.shards_of(id).await?;
+        let core: CoreDisks = columns.groups.iter().map(|(pg, disk)| (pg.0, *disk)).collect();
+        let (together, epochs) = (Arc::new(together), Arc::new(ReadEpochs::default()));
+        for group in together.groups() {
+            epochs.of(self.cluster(), group).await?;
+        }
+        let target = Target { volume: self.id(), class: columns.later.into(), session };
+        let work = Work {
+            cluster: self.cluster(),
+            pg,
+            target,
+            together: together.clone(),
+            core: Arc::new(core),
+            epochs: epochs.clone(),
+        };
+        let written = work.run().await?;
+        epochs.confirm(self.cluster(), &format!("{id}")).await?;
+        let mut done = EncodedPart::nothing(EncodeOutcome::More(0));
+        for number in together.files() {
+            done.moved += self.name_shards(&files[number], number, &together, &written, stripe).await?;
+        }
+        if done.moved == 0 {
+            return Err(ClientError::Changed { what: format!("every file that was to be encoded in {id}") });
+        }
+        let members = columns.later.members() as u64;
+        let copies = files.first().map_or(0, |file| file.copies_now);
+        done.freed = (done.moved * copies).saturating_sub(done.moved * members / u64::from(k));
+        tracing::info!(%id, chunk = %written.chunk, shard_bytes = together.blocks * BLOCK, moved = done.moved,
+            "copies became shards where they lie");
+        Ok(done)
+    }
+
+    /// The erasure group of a stripe group.
+    async fn shards_of(&self, id: StripeGroupId) -> Result<PgView> {
+        let request = EnsurePgsRequest { volume: self.id(), stripe_group: id.get(), ..EnsurePgsRequest::default() };
+        let what = format!("an erasure group for {id}");
+        let answer = self.cluster().manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await?;
+        if let Some(map) = answer.map {
+            self.cluster().learn(map);
+        }
+        let view = self.cluster().view();
+        let pg = view.pgs.get(&answer.pg).cloned();
+        pg.ok_or_else(|| ClientError::NotAtRest { what, detail: "the manager made none".into() })
+    }
+
+    /// Lets a file name what it has in the chunk, if it still is as it was found. The bytes that moved.
+    async fn name_shards(
+        &self,
+        file: &Waiting,
+        number: usize,
+        together: &Together,
+        written: &Written,
+        stripe: Stripe,
+    ) -> Result<u64> {
+        let (runs, extents) = together.of_file(number, written.chunk, stripe);
+        let bytes = extents.iter().map(|extent| extent.length).sum();
+        let shown_as = format!("inode {}", file.found.inode);
+        let mut body = Body::new(self, file.later).await?;
+        if body.session != written.session {
+            // What an ended session wrote may be collected as garbage: another one never names it.
+            return Err(ClientError::Changed { what: shown_as });
+        }
+        body.places.extents = extents;
+        match self.swap_moved(&file.found, &shown_as, &runs, &mut body).await {
+            Ok(()) => Ok(bytes),
+            Err(error)
+                if is_race(&error)
+                    || is_in_the_way(&error)
+                    || matches!(
+                        error.code(),
+                        Some(ErrorCode::Stale | ErrorCode::NotFound | ErrorCode::LeaseHeld | ErrorCode::SessionEnded)
+                    ) =>
+            {
+                tracing::debug!(%shown_as, %error, "a file was changed while its bytes became shards: it keeps its copies");
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

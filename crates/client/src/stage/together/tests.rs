@@ -1,0 +1,234 @@
+//! Encoding of several files together against a cluster in memory: what becomes of their bytes, and of files when
+//! something is in the way at each step.
+use super::*;
+use crate::append::SEGMENT_MAX;
+use crate::connect::Client;
+use crate::fake::FakeCluster;
+use crate::file_writer::WriteOptions;
+use cairn_types::Layout;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const STAGED: &str = "r3>rs-3-2@2s";
+/// Three columns, and the erasure group whose disks 5, 1, 2 have copies of pg2, pg3 and pg1: see `FakeCluster::start`.
+const GROUPS: [Scheme; 4] =
+    [Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Erasure { k: 3, m: 2 }];
+const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
+const SHARDS: u32 = 4;
+
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    (0..length).map(|i| (i as u64 * 31 + seed * 17 + (i as u64 >> 8)) as u8).collect()
+}
+
+struct World {
+    cluster: FakeCluster,
+    _client: Client,
+    volume: Volume,
+    /// Inode, name and contents.
+    files: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+impl World {
+    /// Files in all columns, each written by a client of its own.
+    async fn new() -> World {
+        let cluster = FakeCluster::start(5, &GROUPS);
+        cluster.raise_level();
+        {
+            let mut state = cluster.fake.state.lock();
+            (state.columns, state.shards) = (POSITIONS.into_iter().collect(), SHARDS);
+        }
+        let client = cluster.connect_for(Duration::from_secs(5)).await;
+        let volume = client.volume("default").await.expect("the volume");
+        let mut world = World { cluster, _client: client, volume, files: Vec::new() };
+        while world.files.len() < 60 && (world.files.len() < 6 || !world.all_columns_have_some().await) {
+            world.put(300_000 + 4_099 * world.files.len()).await;
+        }
+        assert!(world.all_columns_have_some().await, "writers choose among the columns");
+        world
+    }
+
+    async fn all_columns_have_some(&self) -> bool {
+        let mut found = BTreeSet::new();
+        for (inode, _, _) in &self.files {
+            found.extend(self.places(*inode).await.into_iter().map(|(pg, _)| pg));
+        }
+        found.len() == POSITIONS.len()
+    }
+
+    async fn put(&mut self, length: usize) {
+        let client = self.cluster.connect_for(Duration::from_secs(5)).await;
+        let volume = client.volume("default").await.expect("the volume");
+        let (path, data) = (format!("/f{}", self.files.len()).into_bytes(), noise(length, self.files.len() as u64));
+        let layout = STAGED.parse::<Layout>().expect("a layout");
+        let options = WriteOptions { mode: 0o644, mtime_ns: 77, layout, exclusive: false, owner: None };
+        let mut writer = volume.write(&path, options).await.expect("begun");
+        for part in data.chunks(SEGMENT_MAX) {
+            writer.push(part.to_vec().into()).await.expect("pushed");
+        }
+        writer.finish().await.expect("finished");
+        let inode = volume.stat(&path, true).await.expect("there").inode;
+        volume.close().await;
+        self.files.push((inode, path, data));
+    }
+
+    /// Group and kind of each extent.
+    async fn places(&self, inode: u64) -> Vec<(u32, Option<ExtentKind>)> {
+        let extents = self.volume.all_extents(inode).await.expect("extents");
+        extents.iter().map(|e| (e.pg, ExtentKind::from_flags(e.flags))).collect()
+    }
+
+    fn inodes(&self) -> Vec<u64> {
+        self.files.iter().map(|(inode, _, _)| *inode).collect()
+    }
+
+    async fn encode_all(&self) -> Result<u64> {
+        let mut moved = 0;
+        loop {
+            let done = self.volume.encode_together(&self.inodes()).await?;
+            moved += done.moved;
+            if done.outcome != EncodeOutcome::More(0) {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// All files read as they were written.
+    async fn check(&self) {
+        for (_, path, data) in &self.files {
+            let mut reader = self.volume.read(path, 0, u64::MAX).await.expect("a reader");
+            let mut all = Vec::new();
+            while let Some(piece) = reader.next().await.expect("read") {
+                all.extend_from_slice(&piece.data);
+            }
+            assert!(all == *data, "{}", String::from_utf8_lossy(path));
+        }
+        self.cluster.check_namespace();
+    }
+
+    async fn bytes_in_shards(&self) -> u64 {
+        let mut bytes = 0;
+        for inode in self.inodes() {
+            let extents = self.volume.all_extents(inode).await.expect("extents");
+            bytes += extents.iter().filter(|e| e.pg == SHARDS).map(|e| e.length).sum::<u64>();
+        }
+        bytes
+    }
+}
+
+/// Bytes would be lost or mixed up when copies become shards, or could not be computed without a member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_become_shards_and_are_decoded() {
+    let world = World::new().await;
+    let moved = world.encode_all().await.expect("encoded");
+    assert!(moved > 0 && moved == world.bytes_in_shards().await, "{moved}");
+    assert!(world.cluster.fake.state.lock().sums >= 5, "all disks read what they have");
+    let whole = ExtentKind::Erasure(Stripe::new(3, WHOLE_SHARD).expect("valid"));
+    for inode in world.inodes() {
+        let places = world.places(inode).await;
+        assert!(places.iter().all(|(pg, kind)| (*kind == Some(whole)) == (*pg == SHARDS)), "{places:?}");
+    }
+    world.check().await;
+    for disk in [5, 2] {
+        world.cluster.stop(disk);
+        world.check().await;
+    }
+    let attributes = world.volume.stat(&world.files[0].1, true).await.expect("there");
+    assert_eq!(attributes.mtime_ns, 77, "nothing else changes");
+}
+
+/// Files of which all or a part became shards would stay copies in name, and be looked at for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_over_is_encoded_by_file() {
+    let world = World::new().await;
+    assert!(world.encode_all().await.expect("encoded") > 0);
+    for (inode, path, _) in &world.files {
+        let (mut from, mut tries) = (0, 0);
+        let outcome = loop {
+            match world.volume.encode_part(*inode, from).await.expect("worked on").outcome {
+                EncodeOutcome::More(next) => from = next,
+                EncodeOutcome::Left if tries < 20 => tries += 1,
+                outcome => break outcome,
+            }
+        };
+        assert_eq!(outcome, EncodeOutcome::Done, "{}", String::from_utf8_lossy(path));
+        let attributes = world.volume.stat(path, true).await.expect("there");
+        let layout = Layout::from_bits(attributes.layout).expect("a layout");
+        assert_eq!(layout.stage(), super::super::Stage::Encoded);
+    }
+    world.check().await;
+    assert_eq!(
+        world.volume.encode_together(&world.inodes()).await.expect("nothing waits").outcome,
+        EncodeOutcome::NotWaiting
+    );
+}
+
+/// Copies would be given up for shards that are not on the disks; or a disk that has something else there make a shard
+/// of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_names_what_was_not_read_back_or_is_something_else() {
+    let world = World::new().await;
+    for disk in 1..=5 {
+        world.cluster.fake.state.lock().rotten = Some(disk);
+        let error = world.encode_all().await.expect_err("a disk reads something else");
+        assert!(matches!(error, ClientError::NotAtRest { .. }), "{error}");
+        assert_eq!(world.bytes_in_shards().await, 0);
+    }
+    world.cluster.fake.state.lock().rotten = None;
+    // The copy of column 0 on the disk of shard 0 is another one than in the core rack.
+    let spoil = || {
+        let mut state = world.cluster.fake.state.lock();
+        let chunks = &mut state.disks.get_mut(&5).expect("a disk").0;
+        let copies = chunks.iter_mut().filter(|((pg, _), _)| *pg == 2);
+        copies.for_each(|(_, chunk)| chunk.data.iter_mut().for_each(|byte| *byte ^= 0x11));
+    };
+    spoil();
+    let error = world.encode_all().await.expect_err("it is not what parity is computed of");
+    assert!(matches!(error, ClientError::NotAtRest { .. }), "{error}");
+    assert_eq!(world.bytes_in_shards().await, 0);
+    spoil();
+    assert!(world.encode_all().await.expect("encoded") > 0);
+    world.check().await;
+}
+
+/// A newer write would be covered by what was read before it, or keep the others from being encoded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_meanwhile_keeps_what_it_has() {
+    let mut world = World::new().await;
+    let view = world.volume.cluster().view();
+    let groups = groups_here(&view, world.volume.id(), "");
+    let (files, pieces, _) = world.volume.collect(&view, &groups, &world.inodes()).await.expect("collected");
+    let (id, columns) = groups.first_key_value().expect("a stripe group");
+    let together = Together::of(&pieces[id]).expect("enough");
+    let named = together.files();
+    let (changed, removed) = (named[0], named[named.len() - 1]);
+    assert_ne!(changed, removed);
+    let (_, path, data) = &mut world.files[changed];
+    *data = noise(data.len() / 2, 99);
+    let mut handle = world.volume.open(path).await.expect("opened");
+    handle.write_at(0, data).await.expect("written");
+    handle.truncate(data.len() as u64).await.expect("cut");
+    handle.close().await.expect("closed");
+    world.volume.unlink(&world.files[removed].1).await.expect("removed");
+    let inode = world.files[changed].0;
+    world.files.remove(removed);
+    let done = world.volume.encode_chunk(*id, columns, &files, together).await.expect("encoded");
+    assert!(done.moved > 0, "the others are");
+    assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    world.check().await;
+}
+
+/// A stripe group without its copy in this rack would be read across racks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_with_all_copies_in_the_core_rack() {
+    let world = World::new().await;
+    let view = world.volume.cluster().view();
+    assert_eq!(groups_here(&view, world.volume.id(), "").len(), 1);
+    assert_eq!(groups_here(&view, world.volume.id(), "other").len(), 0);
+    assert_eq!(groups_here(&view, world.volume.id() + 1, "").len(), 0);
+    let mut lacking = (*view).clone();
+    let pg = lacking.pgs.get_mut(&2).expect("a column");
+    pg.members.iter_mut().for_each(|(_, state)| *state = MemberState::Syncing);
+    assert_eq!(groups_here(&lacking, world.volume.id(), "").len(), 0);
+    let done = world.volume.encode_together(&[]).await.expect("nothing to do");
+    assert_eq!(done, EncodedPart::nothing(EncodeOutcome::NotWaiting));
+}
