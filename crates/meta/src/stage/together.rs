@@ -2,7 +2,8 @@
 //! by itself: so nothing of them crosses racks. What is left over waits for others for as long again as it had to wait,
 //! at most an hour, and is then encoded by file.
 //!
-//! Bounds: [`CHUNKS_MAX`] chunks of a rack in one look; fewer and fewer attempts where they fail. Not here: what is put together (`client`).
+//! Bounds: [`CHUNKS_MAX`] chunks of a rack in one look; fewer and fewer attempts where they fail. Not here: what is put
+//! together (`client`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
