@@ -404,6 +404,14 @@ fn check_extents(found: &Found) -> Result<(), Violation> {
 /// Nothing that an extent names is to be freed, on any of its columns.
 fn check_free(found: &Found, id: u64, extent: &Extent) -> Result<(), Violation> {
     let (first, end) = extent.blocks();
+    // No block in a whole shard is freed by its file.
+    if crate::whole_shards::is_in_whole_shards(first) {
+        for (from, until) in crate::whole_shards::in_files(first, end) {
+            let freed = found.free.range((extent.pg, extent.index, from)..(extent.pg, extent.index, until)).next();
+            ensure(freed.is_none(), id, "a block of a whole shard that an extent names is to be freed")?;
+        }
+        return Ok(());
+    }
     let mut chunks = vec![(extent.pg, extent.index)];
     if let ExtentKind::Set(stripe) = extent.kind {
         let columns = found.sets.get(&(id, extent.pg, extent.index)).cloned().unwrap_or_default();

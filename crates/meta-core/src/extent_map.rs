@@ -29,15 +29,19 @@ const SHORT_SCAN: usize = 16;
 /// Blocks in the members' files of a chunk: placement group, index, first block, one past the last.
 pub(crate) type BlockRange = (u32, u32, u64, u64);
 
-/// Checks the extents of a request and gives them sorted, joined where they continue each other.
-pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, incoming: &mut Vec<Extent>) -> Result<()> {
+/// The activated level from which on extents may lie in whole shards: members of before do not know their flags.
+const WHOLE_SHARDS_LEVEL: u16 = 20;
+
+/// Checks the extents of a request and gives them sorted, joined where they continue each other. `level`: the activated
+/// one.
+pub(crate) fn check_incoming(messages: &RepeatedMessages<'_>, level: u16, incoming: &mut Vec<Extent>) -> Result<()> {
     incoming.clear();
     messages.visit(|bytes| {
         let message = ExtentMessage::decode(bytes)?;
         if incoming.len() == PUBLISH_EXTENTS_MAX {
             return Err(OpError::new(ErrorCode::InvalidArgument, "at most 4096 extents in one request"));
         }
-        incoming.push(check_extent(&message)?);
+        incoming.push(check_extent(&message, level)?);
         Ok(())
     })?;
     if incoming.len() < 2 {
@@ -60,12 +64,13 @@ pub(crate) fn join(before: &mut Extent, next: &Extent) -> bool {
     joins
 }
 
-fn check_extent(message: &ExtentMessage) -> Result<Extent> {
+fn check_extent(message: &ExtentMessage, level: u16) -> Result<Extent> {
     let invalid = |text| Err(OpError::new(ErrorCode::InvalidArgument, text));
     if message.length == 0 {
         return invalid("an extent is empty");
     }
-    let Some(kind) = ExtentKind::from_flags(message.flags) else {
+    let known = |kind: &ExtentKind| !is_of_whole_shards(*kind) || level >= WHOLE_SHARDS_LEVEL;
+    let Some(kind) = ExtentKind::from_flags(message.flags).filter(known) else {
         return invalid("an extent has flags that are reserved or a stripe that cannot be");
     };
     if message.length > kind.capacity() || message.chunk_offset > kind.capacity() - message.length {
@@ -89,6 +94,10 @@ fn check_extent(message: &ExtentMessage) -> Result<Extent> {
         // Known when it is named.
         birth: UNBORN,
     })
+}
+
+fn is_of_whole_shards(kind: ExtentKind) -> bool {
+    matches!(kind, ExtentKind::Erasure(stripe) if stripe.is_whole_shards())
 }
 
 impl Namespace {

@@ -14,7 +14,7 @@ use cairn_wire::data::{AppendRequest, LocalBlocks};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
 
-use super::member::bad_request;
+use super::member::{bad_request, unknown_pg};
 use super::{Inner, Refused};
 use cairn_chunk_core::append::APPEND_MAX;
 
@@ -76,6 +76,10 @@ impl Inner {
             return Err(bad_request(
                 "blocks of a copy become part of a shard on the same disk, up to 1 MiB, without a payload",
             ));
+        }
+        // Else anybody could fill the memory with what is known of groups that are not here.
+        if member.store.pg_files().get(PgId(local.pg)).is_none() {
+            return Err(unknown_pg(member.disk, PgId(local.pg)));
         }
         let copy = self.member(member.disk.get(), local.pg, 0)?;
         if copy.is_striped() || copy.pg.volume != member.pg.volume {

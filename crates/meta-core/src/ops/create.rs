@@ -104,7 +104,7 @@ impl Namespace {
         if request.size > FILE_SIZE_MAX {
             return Err(OpError::FILE_TOO_LARGE);
         }
-        check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        check_incoming(&request.extents, self.level, &mut self.scratch.incoming)?;
         check_writer(request.written_by, !request.extents.is_empty, context)?;
         self.check_sets(&request.sets, None)?;
         Ok(node_type as u16 | permissions)

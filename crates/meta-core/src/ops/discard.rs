@@ -11,7 +11,7 @@ use crate::writer_session::check_writer;
 impl Namespace {
     pub(crate) fn discard(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::Discard::decode(bytes)?;
-        check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        check_incoming(&request.extents, self.level, &mut self.scratch.incoming)?;
         check_writer(request.written_by, !self.scratch.incoming.is_empty(), context)?;
         self.check_sets(&request.sets, None)?;
         self.free_incoming();

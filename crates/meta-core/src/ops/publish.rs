@@ -31,7 +31,7 @@ impl Namespace {
         if volatile != (request.durability != 0) {
             return Err(OpError::new(ErrorCode::InvalidArgument, "the operation does not go with that durability"));
         }
-        check_incoming(&request.extents, &mut self.scratch.incoming)?;
+        check_incoming(&request.extents, self.level, &mut self.scratch.incoming)?;
         check_writer(request.written_by, !request.extents.is_empty, context)?;
         if request.size > FILE_SIZE_MAX {
             return Err(OpError::FILE_TOO_LARGE);

@@ -126,6 +126,11 @@ fn in_whole_shards_a_block_goes_when_no_shard_needs_it() {
         d.publish(file, &[extent]).unwrap();
         file
     };
+    d.set_feature_level(19);
+    let file = d.create(ROOT, "early", 0o644).unwrap().inode;
+    let refused = d.publish(file, &[in_shard(0, 0, 4)]).expect_err("a member of before does not know the flags");
+    assert_eq!(refused, ErrorCode::InvalidArgument);
+    d.set_feature_level(20);
     // Three shards have something in blocks 2 and 3, one in block 4.
     let first = make(&mut d, "first", in_shard(0, 0, 4));
     make(&mut d, "second", in_shard(1, 2, 2));
@@ -155,6 +160,7 @@ fn in_whole_shards_a_block_goes_when_no_shard_needs_it() {
     assert_eq!((d.frees(), garbage(&mut d)), (vec![], vec![(5, 3)]), "a snapshot has them");
     d.namespace = d.restored();
     d.delete_snapshot("before").unwrap();
+    d.reclaim(100, 100);
     d.check();
     assert_eq!((d.frees(), garbage(&mut d)), (vec![], vec![(2, 6)]));
     d.unlink(ROOT, "copy").unwrap();

@@ -19,6 +19,8 @@ use super::{DEADLINE, LEFT, MORE, RATE, Retry, Stager, due_at};
 use crate::movers::Movers;
 use crate::stats::add;
 
+/// The activated level from which on a partition takes extents in whole shards.
+const WHOLE_SHARDS_LEVEL: u32 = 20;
 /// Chunks that are made of files of one rack before the list is looked at again.
 const CHUNKS_MAX: usize = 16;
 /// After a failure a rack is left alone for twice as long each time, up to 2^10 times as long as at first.
@@ -36,6 +38,10 @@ struct OfRack {
 impl Stager {
     /// Encodes together what can be, and leaves in the list what is to be encoded by file now.
     pub(super) async fn work_together(&mut self, due: &mut Vec<StagedFile>, term: u64) {
+        // Members of before do not know what comes of it.
+        if self.partition.state.namespace.read().feature_level() < WHOLE_SHARDS_LEVEL {
+            return;
+        }
         let mut racks: BTreeMap<String, OfRack> = BTreeMap::new();
         for file in due.iter() {
             if let Some(rack) = self.core_rack(file.pg) {

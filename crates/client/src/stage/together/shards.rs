@@ -259,8 +259,14 @@ impl Work<'_> {
         };
         let failed = |error: NetError| unsound(chunk, format!("d{disk}: {}", error.text()));
         let address = self.cluster.disk_address(disk).map_err(failed)?;
-        let call = self.cluster.net.call::<ReadResponse>(&address, Opcode::Read, &request, DEADLINE);
-        let answer = call.await.map_err(failed)?;
+        let options = CallOptions::new(DEADLINE);
+        let call =
+            self.cluster.net.call_with::<ReadResponse, _>(&address, Opcode::Read, &request, Payload::None, options);
+        let (answer, payload) = call.await.map_err(failed)?;
+        // A server of before level 20 answers with the blocks and what its table says of them, unread.
+        if payload.is_some() {
+            return Err(unsound(chunk, format!("the server of d{disk} is of a version that cannot read it back")));
+        }
         let range = from as usize * 4..to as usize * 4;
         let rows = if shard < k { Vec::new() } else { interleave(&written.sums[..k], from as usize, to as usize) };
         let same = answer.first_block_offset == from * BLOCK
