@@ -3,7 +3,7 @@ use std::io::{Error, ErrorKind};
 
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["common.proto", "raft.proto", "data.proto", "manager.proto", "meta.proto"];
+    let files = ["common.proto", "raft.proto", "data.proto", "manager.proto", "meta.proto", "enrol.proto"];
     let descriptors =
         protox::compile(files, ["proto"]).map_err(|e| Error::new(ErrorKind::InvalidData, e.to_string()))?;
     let mut config = prost_build::Config::new();

@@ -6,7 +6,7 @@ use crate::security::roles_of;
 use crate::server::ServeError;
 use anyhow::Context;
 use cairn_cli::GlobalArgs;
-use cairn_security::{Authority, CA_CERTIFICATE, KeyFile, Wanted, date, write_secret};
+use cairn_security::{Authority, CA_CERTIFICATE, DAY, KeyFile, Wanted, date, write_secret};
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
@@ -259,7 +259,7 @@ fn node(
         name: name.clone(),
         caller: Caller::Node(roles),
         node,
-        days,
+        life: days * DAY,
         rights: Rights::everything(),
         again: replace,
     };
@@ -281,7 +281,7 @@ fn person(args: PersonArgs, caller: Caller, rights: Rights, global: &GlobalArgs)
             dir.display()
         )));
     }
-    let wanted = Wanted { name, caller, node: NodeId(0), days: from.days, rights, again: false };
+    let wanted = Wanted { name, caller, node: NodeId(0), life: from.days * DAY, rights, again: false };
     write(&authority, &wanted, &file, false, global)
 }
 

@@ -14,7 +14,7 @@ use cairn_rpc::{
     CallOptions, Client, ClientConfig, Connection, Identity, Peer, Reply, ReplyBatch, Request, Server, ServerConfig,
     Service,
 };
-use cairn_security::{Authority, KeyFile, Mode, Tls, Wanted, write_secret};
+use cairn_security::{Authority, DAY, KeyFile, Mode, Tls, Wanted, write_secret};
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::frame::CallHeader;
@@ -181,7 +181,7 @@ fn keys() -> Option<&'static (Arc<Tls>, Arc<Tls>)> {
                 name: name.to_owned(),
                 caller,
                 node: NodeId(0),
-                days: 1,
+                life: DAY,
                 rights: Rights::everything(),
                 again: false,
             };

@@ -1,25 +1,31 @@
-//! [`Authority`]: makes keys. A directory with the authority's private key, its certificate, and a list of what was
-//! given out.
+//! [`Authority`]: makes keys. A directory with the authority's private key, its certificate, a list of what was given
+//! out, and the tokens for which machines may fetch a key.
 //!
-//! Nobody needs it but who makes keys: servers know the certificate alone. Invariant: a name of a client or an
-//! administrator is given out once, so that revoking it never hits somebody else.
+//! Nobody needs it but who makes keys: servers know the certificate alone. Invariants: a name of a client or an
+//! administrator is given out once, so that revoking it never hits somebody else; what changes the directory holds its
+//! lock, so several processes may work with it. Not here: who may ask over the network (the binary).
+mod signing;
+mod tokens;
+
 use crate::error::SecurityError;
+use crate::new_key::NewKey;
 use crate::secret_file::{read_secret, write_secret};
-use crate::tls::SERVER_NAME;
-use crate::{date, now};
+use crate::validity::Validity;
+use crate::now;
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX, NAME_MAX};
 use cairn_wire::rights::Rights;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ED25519, SanType,
-};
-use std::fs::{self, OpenOptions};
+use ring::digest;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use signing::Signer;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use time::OffsetDateTime;
+
+pub use tokens::TOKEN_LIFE;
 
 /// The private key, in the directory.
 pub const CA_KEY: &str = "ca.key";
@@ -27,10 +33,10 @@ pub const CA_KEY: &str = "ca.key";
 pub const CA_CERTIFICATE: &str = "ca.crt";
 /// What was given out, in the directory.
 const ISSUED: &str = "issued";
-const CA_DAYS: u64 = 36_500;
-const DAY: u64 = 86_400;
-/// Clocks of a cluster differ: a certificate counts from the day before.
-const BEFORE: u64 = DAY;
+/// Held while the directory is changed, in the directory.
+const LOCK: &str = "lock";
+/// Seconds of a day.
+pub const DAY: u64 = 86_400;
 
 /// A key to be made.
 #[derive(Clone, Debug)]
@@ -41,19 +47,63 @@ pub struct Wanted {
     pub caller: Caller,
     /// The node that it is, 0 where it gets its id later.
     pub node: NodeId,
-    /// For how long.
-    pub days: u64,
+    /// For how many seconds.
+    pub life: u64,
     /// What of the volumes, for a client.
     pub rights: Rights,
     /// It is a server's that had a key of this name before.
     pub again: bool,
 }
 
+impl Wanted {
+    /// Whoever gets it, if it is made now.
+    fn holder(&self, made: u64) -> Result<Holder, SecurityError> {
+        let Self { name, caller, node, life, rights, again: _ } = self;
+        if !Holder::is_name(name) {
+            let text =
+                format!("{name:?} is no name: letters, digits, dots, dashes and underscores, at most {NAME_MAX}");
+            return Err(SecurityError::Name(text));
+        }
+        let until = made.saturating_add((*life).min(signing::LIFE_MAX));
+        Ok(Holder { name: name.clone(), caller: *caller, node: *node, until, rights: rights.clone() })
+    }
+}
+
+/// How a name comes to a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    /// It has none.
+    First,
+    /// A server had one, and gets another.
+    Again,
+    /// Its holder shows the present one.
+    Renewed,
+}
+
+/// Why somebody gets no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    /// What he asks for is not his; he may be told.
+    #[error("{0}")]
+    Asker(String),
+    /// The authority cannot, whoever asks.
+    #[error(transparent)]
+    Failed(#[from] SecurityError),
+}
+
+/// A certificate that was made.
+pub struct Issued {
+    /// Whose.
+    pub holder: Holder,
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+}
+
 /// A cluster's authority.
 pub struct Authority {
     dir: PathBuf,
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
+    der: CertificateDer<'static>,
+    signer: Signer,
 }
 
 impl Authority {
@@ -64,83 +114,128 @@ impl Authority {
         if fs::read_dir(dir).map_err(io)?.next().is_some() {
             return Err(SecurityError::Exists(dir.to_path_buf()));
         }
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let certificate = params_of_ca(now())?.self_signed(&key)?.pem();
-        write_secret(&dir.join(CA_KEY), &key.serialize_pem(), false)?;
+        let (key, certificate) = Signer::make()?;
+        write_secret(&dir.join(CA_KEY), &key, false)?;
         write_secret(&dir.join(CA_CERTIFICATE), &certificate, false)?;
-        Ok(Self { dir: dir.to_path_buf(), certificate, issuer: Issuer::new(params_of_ca(now())?, key) })
+        Self::open(dir)
     }
 
     /// Opens one that was made.
     pub fn open(dir: &Path) -> Result<Self, SecurityError> {
+        let not_a_key = |path: &Path, why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
         let text = |name: &str| {
             let path = dir.join(name);
             let bytes = read_secret(&path)?;
-            let why = || "it is no text".to_owned();
-            String::from_utf8(bytes).map_err(|_| SecurityError::NotAKey { path, why: why() })
+            String::from_utf8(bytes).map_err(|_| not_a_key(&path, "it is no text"))
         };
-        let key = KeyPair::from_pem(&text(CA_KEY)?)?;
+        let signer = Signer::open(&text(CA_KEY)?)?;
         let certificate = text(CA_CERTIFICATE)?;
-        Ok(Self { dir: dir.to_path_buf(), certificate, issuer: Issuer::new(params_of_ca(now())?, key) })
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes());
+        let der = der.map_err(|_| not_a_key(&dir.join(CA_CERTIFICATE), "it is no certificate"))?;
+        Ok(Self { dir: dir.to_path_buf(), der, signer })
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its certificate.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// What a machine that has nothing yet knows the authority by.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        fingerprint(&self.der)
     }
 
     /// Makes a key: the text of its file. It is noted in the list before anybody gets it.
     pub fn issue(&self, wanted: &Wanted) -> Result<String, SecurityError> {
-        let Wanted { name, caller, node, days, rights, again } = wanted;
-        if !Holder::is_name(name) {
-            let text =
-                format!("{name:?} is no name: letters, digits, dots, dashes and underscores, at most {NAME_MAX}");
-            return Err(SecurityError::Name(text));
-        }
-        let begin = now();
-        let until = begin.saturating_add(days.saturating_mul(DAY)).min(begin + CA_DAYS * DAY);
-        let holder = Holder { name: name.clone(), caller: *caller, node: *node, until, rights: rights.clone() };
-        self.note(&holder, *again)?;
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let mut params = CertificateParams::default();
-        (params.not_before, params.not_after) = (at(begin.saturating_sub(BEFORE)), at(until));
-        params.distinguished_name.push(DnType::CommonName, name.as_str());
-        params.subject_alt_names.push(SanType::URI(holder.to_string().try_into()?));
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.use_authority_key_identifier_extension = true;
-        if matches!(caller, Caller::Node(_)) {
-            params.subject_alt_names.push(SanType::DnsName(SERVER_NAME.to_owned().try_into()?));
-            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-        }
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        let about = format!(
-            "Cairn: key of {} {name}, until {}. Whoever has this file is {name}: keep it secret (0600).",
-            holder.kind(),
-            date(until)
-        );
-        Ok(format!("{about}\n{certificate}{}{}", self.certificate, key.serialize_pem()))
+        let _lock = self.lock()?;
+        let made = now();
+        let holder = wanted.holder(made)?;
+        self.note(&holder, if wanted.again { Given::Again } else { Given::First })?;
+        let key = NewKey::generate()?;
+        let certificate = self.signer.certificate(&holder, made, &key.public())?;
+        Ok(key.file(&holder, &certificate, &[self.der.clone()]))
     }
 
-    /// Adds a line to the list, unless the name was given to somebody else.
-    fn note(&self, holder: &Holder, again: bool) -> Result<(), SecurityError> {
+    /// Makes the next certificate of a holder who showed the present one, for another key of his, for as long as the
+    /// present one was made for. Whether the name was revoked is the caller's to know.
+    pub fn renew(&self, present: &CertificateDer<'_>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
+        let holder = crate::key_file::holder_of(present);
+        let (Some(holder), Some(validity)) = (holder, Validity::of(present)) else {
+            return Err(Denied::Asker("the certificate names nobody: make a key with cairn key".to_owned()));
+        };
+        let _lock = self.lock()?;
+        let made = now();
+        let holder = Holder { until: made.saturating_add(validity.life()), ..holder };
+        self.note(&holder, Given::Renewed).map_err(tokens::asker)?;
+        let certificate = self.signer.certificate(&holder, made, public_key).map_err(SecurityError::from)?;
+        Ok(Issued { holder, certificate })
+    }
+
+    pub(crate) fn certificate_of_port(&self, public_key: &[u8; 32]) -> Result<CertificateDer<'static>, SecurityError> {
+        Ok(self.signer.certificate_of_port(public_key)?)
+    }
+
+    /// Other processes wait meanwhile.
+    fn lock(&self) -> Result<File, SecurityError> {
+        let path = self.dir.join(LOCK);
+        let io = |error| SecurityError::io(&path, error);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        Ok(file)
+    }
+
+    /// Whether a name may have this key, as far as it was given out.
+    fn check_name(given: &[Holder], holder: &Holder, how: Given) -> Result<(), SecurityError> {
+        // The last one: its node may have been named since.
+        let before = given.iter().rfind(|before| before.name == holder.name);
+        let is_server = matches!(holder.caller, Caller::Node(_));
+        // A server's id may be known only later.
+        let is_node_of = |before: &Holder| {
+            before.node == holder.node || before.node == NodeId(0) && holder.node.get() > MANAGER_ID_MAX
+        };
+        let why = match (before, how) {
+            (None, Given::First | Given::Again) => return Ok(()),
+            (None, Given::Renewed) => format!("this authority gave no key to {}: make it one", holder.name),
+            // A server's key is made again when it ends; that of a person or a program gets another name.
+            (Some(before), Given::Again) if is_server && before.caller == holder.caller && is_node_of(before) => {
+                return Ok(());
+            }
+            (Some(before), Given::Renewed)
+                if before.caller == holder.caller && before.node == holder.node && before.rights == holder.rights =>
+            {
+                return Ok(());
+            }
+            (Some(before), Given::Renewed) => format!(
+                "the key of {} that was given out last, that of {}, has other rights than the one that is shown: it is not renewed",
+                holder.name,
+                before.a_kind()
+            ),
+            (Some(before), _) => format!(
+                "the name {} was given out already, for the key of {}; give another one, so that each can be revoked by itself",
+                holder.name,
+                before.a_kind()
+            ),
+        };
+        Err(SecurityError::Name(why))
+    }
+
+    /// Adds a line to the list, unless the name was given to somebody else. A renewed key takes the place of its line:
+    /// the list does not grow with time.
+    fn note(&self, holder: &Holder, how: Given) -> Result<(), SecurityError> {
         let path = self.dir.join(ISSUED);
         let io = |error| SecurityError::io(&path, error);
-        let given = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            given => given.map_err(io)?,
-        };
-        // The last one: its node may have been named since.
-        let before = given.lines().filter_map(Holder::parse).rfind(|before| before.name == holder.name);
-        if let Some(before) = before {
-            // A server's key is made again when it ends; that of a person or a program gets another name.
-            let is_same = matches!(before.caller, Caller::Node(_))
-                && before.caller == holder.caller
-                // A server's id may be known only later.
-                && (before.node == holder.node || before.node == NodeId(0) && holder.node.get() > MANAGER_ID_MAX);
-            if !(again && is_same) {
-                let text = format!(
-                    "the name {} was given out already, for the key of {}; give another one, so that each can be revoked by itself",
-                    holder.name,
-                    before.a_kind()
-                );
-                return Err(SecurityError::Name(text));
-            }
+        let mut given = self.issued()?;
+        Self::check_name(&given, holder, how)?;
+        let place = given.iter().rposition(|before| before.name == holder.name);
+        if let Some(place) = place.filter(|_| how == Given::Renewed) {
+            given[place] = holder.clone();
+            let text: String = given.iter().map(|holder| format!("{holder}\n")).collect();
+            return write_secret(&path, &text, true);
         }
         let mut list = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(io)?;
         writeln!(list, "{holder}").and_then(|()| list.sync_all()).map_err(io)
@@ -157,18 +252,9 @@ impl Authority {
     }
 }
 
-fn at(seconds: u64) -> OffsetDateTime {
-    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
-}
-
-/// The same for the certificate and, later, for the issuer: a chain is found by the name and the key's identifier.
-fn params_of_ca(now: u64) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::default();
-    (params.not_before, params.not_after) = (at(now.saturating_sub(BEFORE)), at(now + CA_DAYS * DAY + DAY));
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "Cairn cluster authority");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    Ok(params)
+/// SHA-256 of a certificate.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
+    out
 }

@@ -61,6 +61,9 @@ pub enum SecurityError {
     /// A name that was given to somebody already, or that cannot be one.
     #[error("{0}")]
     Name(String),
+    /// The library for TLS failed.
+    #[error("TLS cannot be used: {0}")]
+    Tls(String),
     /// The library that makes certificates failed.
     #[error("a certificate cannot be made: {0}")]
     Sign(#[from] rcgen::Error),

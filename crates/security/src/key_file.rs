@@ -2,6 +2,7 @@
 //! its private key.
 use crate::error::SecurityError;
 use crate::secret_file::read_secret;
+use crate::validity::Validity;
 use crate::{date, now};
 use cairn_wire::holder::Holder;
 use rustls::pki_types::pem::PemObject;
@@ -54,6 +55,16 @@ impl KeyFile {
         &self.holder
     }
 
+    /// When it was made and when it ends.
+    pub fn validity(&self) -> Option<Validity> {
+        Validity::of(&self.certificate)
+    }
+
+    /// The authorities that its holder trusts.
+    pub fn trusted(&self) -> &[CertificateDer<'static>] {
+        &self.trusted
+    }
+
     /// Days that are left; 0 on the last one.
     pub fn days_left(&self) -> u64 {
         self.holder.until.saturating_sub(now()) / 86_400
@@ -61,7 +72,7 @@ impl KeyFile {
 }
 
 /// Who holds a certificate, as it says itself: to be believed where its chain was checked.
-pub(crate) fn holder_of(certificate: &CertificateDer<'_>) -> Option<Holder> {
+pub fn holder_of(certificate: &CertificateDer<'_>) -> Option<Holder> {
     let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut names = parsed.valid_uri_names();
     let holder = Holder::parse(names.next()?)?;

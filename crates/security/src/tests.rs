@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn wanted(name: &str, caller: Caller) -> Wanted {
-    Wanted { name: name.to_owned(), caller, node: NodeId(0), days: 9, rights: Rights::everything(), again: false }
+    Wanted { name: name.to_owned(), caller, node: NodeId(0), life: 9 * DAY, rights: Rights::everything(), again: false }
 }
 
 fn mode(path: &Path) -> u32 {

@@ -2,6 +2,7 @@
 //!
 //! Servers never import each other; they meet here. Formats are described in docs/reference/protocol.md.
 pub mod audience;
+pub mod enrol;
 pub mod error;
 pub mod frame;
 pub mod hello;

@@ -6,7 +6,7 @@
 //! the cluster (`user_key.rs`), what keys are for (`security`).
 use crate::security::SecuritySpec;
 use anyhow::Context;
-use cairn_security::{Authority, CA_KEY, KeyFile, Mode, Wanted, write_secret};
+use cairn_security::{Authority, CA_KEY, DAY, KeyFile, Mode, Wanted, write_secret};
 use cairn_types::NodeId;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::protection::Protection;
@@ -117,7 +117,7 @@ impl DevKeys {
             name: name.to_owned(),
             caller,
             node: NodeId(node),
-            days: DAYS,
+            life: DAYS * DAY,
             rights: Rights::everything(),
             // A server's that was lost.
             again: matches!(caller, Caller::Node(_)),

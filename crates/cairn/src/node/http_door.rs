@@ -170,7 +170,7 @@ fn token_of(shown: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_security::{Authority, KeyFile, Mode, Revoked, Wanted, write_secret};
+    use cairn_security::{Authority, DAY, KeyFile, Mode, Revoked, Wanted, write_secret};
     use cairn_types::NodeId;
     use cairn_wire::audience::Roles;
     use cairn_wire::rights::Rights;
@@ -189,7 +189,7 @@ mod tests {
             name: "node".into(),
             caller: Caller::Node(Roles::DATA),
             node: NodeId(0),
-            days: 10,
+            life: 10 * DAY,
             rights: Rights::everything(),
             again: false,
         };

@@ -59,7 +59,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_security::{Authority, Mode, Wanted, write_secret};
+    use cairn_security::{Authority, DAY, Mode, Wanted, write_secret};
     use cairn_types::NodeId;
     use cairn_wire::audience::{Caller, Roles};
     use cairn_wire::rights::Rights;
@@ -67,7 +67,7 @@ mod tests {
 
     fn issue(authority: &Authority, name: &str, roles: Roles, days: u64) -> String {
         let (caller, rights) = (Caller::Node(roles), Rights::everything());
-        let wanted = Wanted { name: name.into(), caller, node: NodeId(0), days, rights, again: true };
+        let wanted = Wanted { name: name.into(), caller, node: NodeId(0), life: days * DAY, rights, again: true };
         authority.issue(&wanted).expect("a key")
     }
 

@@ -338,7 +338,7 @@ fn who_is_not_let_in(cluster: &Cluster, all: [&String; 3]) {
     let authority = Authority::open(&cluster.path("authority")).expect("the authority");
     let ended = cluster.path("ended.key");
     let (name, caller) = ("ended".to_owned(), Caller::Client);
-    let wanted = Wanted { name, caller, node: NodeId(0), days: 0, rights: Rights::everything(), again: false };
+    let wanted = Wanted { name, caller, node: NodeId(0), life: 0, rights: Rights::everything(), again: false };
     write_secret(&ended, &authority.issue(&wanted).expect("a key"), false).expect("written");
     // Its last second counts.
     let until = KeyFile::read_any(&ended).expect("a key").holder().until;

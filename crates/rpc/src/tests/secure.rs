@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::hostile::{dial, greeted, hello_frame, is_cut_off, read_frame};
 use super::*;
 use crate::{CallError, NotSent};
-use cairn_security::{Authority, KeyFile, Mode, Revoked, Tls, Wanted, write_secret};
+use cairn_security::{Authority, DAY, KeyFile, Mode, Revoked, Tls, Wanted, write_secret};
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::common::ErrorInfo;
 use cairn_wire::rights::Rights;
@@ -31,7 +31,7 @@ impl Keys {
             name: name.to_owned(),
             caller,
             node: NodeId(node),
-            days,
+            life: days * DAY,
             rights: Rights::everything(),
             again: false,
         };

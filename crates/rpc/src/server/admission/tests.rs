@@ -1,6 +1,6 @@
 //! Every operation × everybody who may ask, generated from the tables.
 use super::*;
-use cairn_security::{Authority, KeyFile, Mode, Revoked, Wanted, write_secret};
+use cairn_security::{Authority, DAY, KeyFile, Mode, Revoked, Wanted, write_secret};
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::audience::{Audience, Roles};
 use cairn_wire::rights::Rights;
@@ -15,7 +15,7 @@ fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let caller = Caller::Node(Roles::ALL);
     let wanted =
-        Wanted { name: "n".to_owned(), caller, node: NodeId(0), days: 9, rights: Rights::everything(), again: false };
+        Wanted { name: "n".to_owned(), caller, node: NodeId(0), life: 9 * DAY, rights: Rights::everything(), again: false };
     let (key, list) = (dir.path().join("n.key"), dir.path().join("revoked"));
     write_secret(&key, &authority.issue(&wanted).expect("a key"), false).expect("written");
     std::fs::write(&list, "").expect("a list");
