@@ -7,11 +7,13 @@ use anyhow::Context;
 use cairn_rpc::{AuditSink, PeerInfo, Refusal};
 use cairn_security::moment;
 use cairn_wire::Opcode;
+use cairn_wire::holder::Holder;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +74,8 @@ struct Counts {
     others: u64,
 }
 
-struct Desk {
+/// Takes what is told.
+pub struct Desk {
     counts: Mutex<Counts>,
     lines: SyncSender<Value>,
     dropped: AtomicU64,
@@ -125,6 +128,20 @@ impl Desk {
             lines.push(json!({ "time": now, "event": "dropped", "count": dropped }));
         }
         lines
+    }
+}
+
+impl Desk {
+    /// An authority gave out a key.
+    pub fn issued(&self, from: IpAddr, holder: &Holder, operation: &'static str) {
+        self.tell(Told {
+            event: "issued",
+            name: Some(holder.name.clone()),
+            kind: holder.kind(),
+            from: from.to_string(),
+            operation: operation.to_owned(),
+            why: format!("until {}", moment(holder.until)),
+        });
     }
 }
 
@@ -237,9 +254,9 @@ impl AuditLog {
     fn start_with(path: &Path, max: u64) -> anyhow::Result<Self> {
         let files = Files::open(path, max);
         let mut files = files
-            .with_context(|| format!("security.audit: {} cannot be written; make its directory", path.display()))?;
+            .with_context(|| format!("the audit log {} cannot be written; make its directory", path.display()))?;
         let begun = json!({ "time": moment(cairn_security::now()), "event": "begun", "pid": std::process::id() });
-        files.append(&[begun]).with_context(|| format!("security.audit: {} cannot be written", path.display()))?;
+        files.append(&[begun]).with_context(|| format!("the audit log {} cannot be written", path.display()))?;
         let (lines, waiting) = sync_channel(WAITING_MAX);
         let (stop, stopped) = sync_channel(1);
         let desk = Arc::new(Desk { counts: Mutex::default(), lines, dropped: AtomicU64::new(0) });
@@ -247,6 +264,11 @@ impl AuditLog {
         let write = move || run(files, &told, &waiting, &stopped);
         let thread = std::thread::Builder::new().name("audit".into()).spawn(write)?;
         Ok(Self { desk: Some(desk), thread: Some(thread), stop })
+    }
+
+    /// Where an authority tells.
+    pub fn desk(&self) -> Option<Arc<Desk>> {
+        self.desk.clone()
     }
 
     /// Where servers tell.

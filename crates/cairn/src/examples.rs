@@ -22,6 +22,22 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("key admin", &["cairn key admin ops-1 --ca authority --days 365"]),
+    (
+        "key token",
+        &[
+            "cairn key token data1 --ca authority --roles data",
+            "cairn key token manager1 --ca authority --roles manager+meta --node 1",
+            "cairn key token alice --ca authority --volume docs --life 30d",
+        ],
+    ),
+    ("key serve", &["cairn key serve --ca authority --listen 10.0.0.1:7390"]),
+    (
+        "key enrol",
+        &[
+            "cairn key enrol --at 10.0.0.1:7390 --token - /etc/cairn/data1.toml",
+            "cairn key enrol --at 10.0.0.1:7390 --token - --out alice.key",
+        ],
+    ),
     ("key ls", &["cairn key ls --ca authority"]),
     ("key show", &["cairn key show alice.key"]),
     ("inspect", &["cairn inspect /var/lib/cairn/node/label", "cairn inspect -v /mnt/disk1/cairn/journal"]),

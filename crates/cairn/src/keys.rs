@@ -1,6 +1,13 @@
-//! `cairn key`: makes the authority of a cluster and the keys that it signs, on one machine and without any server.
+//! `cairn key`: makes the authority of a cluster and the keys that it signs, on one machine and without any server; and
+//! gives keys out to machines that come with a token.
 //!
 //! The authority's directory is needed for nothing else. Invariant: a key that was printed to a file exists only there.
+mod enrol;
+mod serve;
+mod token;
+
+pub use enrol::pending;
+
 use crate::config;
 use crate::security::roles_of;
 use crate::server::ServeError;
@@ -11,7 +18,7 @@ use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::rights::{Access, Rights, USERS_MAX, Users};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -57,6 +64,12 @@ enum KeyCommand {
     Client(ClientArgs),
     /// Make a key for an administrator of the cluster
     Admin(PersonArgs),
+    /// Make a token, with which one machine fetches its key from the authority
+    Token(token::TokenArgs),
+    /// Give out keys to machines with a token, and the next key to holders of the present one, until SIGTERM or SIGINT
+    Serve(serve::ServeArgs),
+    /// Fetch the key of this machine from the authority, for a token; the private key is made here
+    Enrol(enrol::EnrolArgs),
     /// List the keys that an authority gave out
     Ls {
         /// Directory of the authority
@@ -95,6 +108,7 @@ struct PersonArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("reach").required(true).multiple(true).args(["volumes", "all_volumes"]))]
 struct ClientArgs {
     #[command(flatten)]
     person: PersonArgs,
@@ -109,7 +123,6 @@ struct RightsArgs {
     #[arg(
         long = "volume",
         value_name = "VOLUME[:ro|:rw]",
-        required_unless_present = "all_volumes",
         conflicts_with = "all_volumes"
     )]
     volumes: Vec<String>,
@@ -183,15 +196,18 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
             person(client.person, Caller::Client, rights, global)?;
         }
         KeyCommand::Admin(admin) => person(admin, Caller::Admin, Rights::everything(), global)?,
+        KeyCommand::Token(token) => token::run(&token, global)?,
+        KeyCommand::Serve(serve) => serve::run(&serve)?,
+        KeyCommand::Enrol(enrol) => enrol::run(enrol, global)?,
         KeyCommand::Ls { ca } => {
             let authority = Authority::open(&ca).map_err(anyhow::Error::from)?;
             for holder in authority.issued().map_err(anyhow::Error::from)? {
-                tell(&ca.join(CA_CERTIFICATE), &holder, false, global);
+                tell(&ca.join(CA_CERTIFICATE), &holder, Target::Listed, global);
             }
         }
         KeyCommand::Show { file } => {
             let key = KeyFile::read_any(&file).map_err(anyhow::Error::from)?;
-            tell(&file, key.holder(), true, global);
+            tell(&file, key.holder(), Target::Written, global);
         }
     }
     Ok(())
@@ -295,11 +311,19 @@ fn write(
     let text = authority.issue(wanted).map_err(anyhow::Error::from)?;
     write_secret(file, &text, replace).map_err(anyhow::Error::from)?;
     let written = KeyFile::read(file).context("the key that was just made")?;
-    tell(file, written.holder(), true, global);
+    tell(file, written.holder(), Target::Written, global);
     Ok(())
 }
 
-fn tell(file: &Path, holder: &Holder, named: bool, global: &GlobalArgs) {
+/// Whether a key is in a file of its own, or in the list of an authority.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Written,
+    Listed,
+}
+
+fn tell(file: &Path, holder: &Holder, target: Target, global: &GlobalArgs) {
+    let named = target == Target::Written;
     let (name, kind, until) = (&holder.name, holder.kind(), date(holder.until));
     let roles = match holder.caller {
         Caller::Node(roles) => roles.to_string(),

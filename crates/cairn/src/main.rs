@@ -8,6 +8,7 @@ mod dev;
 mod doctor;
 mod examples;
 mod hints;
+mod joining;
 mod keys;
 mod mount;
 mod node;

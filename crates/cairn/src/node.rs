@@ -183,8 +183,8 @@ impl NodeProcess {
         // Those of many nodes in a process are nobody's concern.
         let few = descriptors.problem().filter(|_| !spec.compact);
         let told = AtomicBool::new(false);
-        let tls = ground.security.as_ref().map(|security| security.tls.clone());
-        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told, tls }));
+        let key = ground.security.as_ref().map(|security| Box::new(security.teller()) as watch::KeyTeller);
+        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told, key }));
         registry.register(&[], Arc::new(move |samples| watch::sample(descriptors, samples)));
         let Roles { manager, meta, data, raft, jobs } = roles;
         Ok(NodeProcess {

@@ -1,19 +1,22 @@
 //! The security of a server process: its key, how strict it is, and the list of revoked keys; it keeps looking at both
-//! files.
+//! files, and renews the key where it is told of the authority.
 //!
 //! Invariant: a process whose configuration asks for security does not start without it.
 //! Not here: what a key lets its holder do (`security`, `rpc`), making keys (`keys.rs`).
 mod key_watch;
+mod renewal;
 
 use crate::audit::AuditLog;
+use crate::config::Config;
 use crate::node::NodeSpec;
 use anyhow::Context;
 use cairn_rpc::Audit;
-use cairn_security::{Change, KeyFile, Mode, Revoked, Tls, WARN_DAYS, date};
+use cairn_security::{Change, DAY, KeyFile, Mode, Revoked, Tls, Validity, WARN_DAYS, date, moment};
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::holder::MANAGER_ID_MAX;
 use cairn_wire::protection::Protection;
 use key_watch::KeyWatch;
+use renewal::{Renewal, Trouble};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,12 +36,14 @@ pub struct SecuritySpec {
     pub audit: Option<PathBuf>,
     /// How file data goes.
     pub data: Protection,
+    /// `host:port` where the key is renewed.
+    pub authority: Option<String>,
 }
 
 /// The key is another server's.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct NotItsKey(String);
+pub struct NotItsKey(pub String);
 
 /// What a process with a key works with.
 pub struct Security {
@@ -46,12 +51,14 @@ pub struct Security {
     revoked: Option<Arc<Revoked>>,
     key: PathBuf,
     audit: Option<AuditLog>,
+    authority: Option<String>,
+    trouble: Trouble,
 }
 
 impl Security {
     /// Reads the key that a node's configuration names and holds it against the rest of that.
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
-        let Some(SecuritySpec { mode, key, revoked, audit, data }) = &spec.security else { return Ok(None) };
+        let Some(SecuritySpec { mode, key, revoked, audit, data, authority }) = &spec.security else { return Ok(None) };
         let file = KeyFile::read(key).context("security.key")?;
         let revoked = revoked.as_ref().map(|path| Revoked::read(path).map(Arc::new)).transpose();
         let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
@@ -60,14 +67,15 @@ impl Security {
             Protection::Authenticated => tls,
             Protection::Private => tls.with_private_data(),
         });
-        fits(spec, &file)?;
+        fits(&spec.into(), &file)?;
         let holder = file.holder();
         tracing::info!(name = holder.name, ?mode, ?data, until = date(holder.until), "this node has a key");
-        if let Some(ending) = ending(&tls) {
+        if let Some(ending) = ending(&tls, authority.is_some(), None) {
             tracing::warn!("{ending}");
         }
-        let audit = audit.as_deref().map(AuditLog::start).transpose()?;
-        Ok(Some(Security { tls, revoked, key: key.clone(), audit }))
+        let audit = audit.as_deref().map(AuditLog::start).transpose().context("security.audit")?;
+        let (key, authority, trouble) = (key.clone(), authority.clone(), Trouble::default());
+        Ok(Some(Security { tls, revoked, key, audit, authority, trouble }))
     }
 
     /// Where servers of this process tell who came in.
@@ -75,8 +83,18 @@ impl Security {
         Audit::to(self.audit.as_ref().and_then(AuditLog::sink))
     }
 
-    /// Keeps looking at the list of revoked keys and at the file of the key, until the handle is aborted.
+    /// What is told of the key's end, again and again.
+    pub fn teller(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let (tls, renews, trouble) = (self.tls.clone(), self.authority.is_some(), self.trouble.clone());
+        move || ending(&tls, renews, trouble.lock().as_deref())
+    }
+
+    /// Keeps looking at the list of revoked keys and at the file of the key, and renews that, until the handle is
+    /// aborted.
     pub fn watch(&self, runtime: &tokio::runtime::Handle) -> tokio::task::AbortHandle {
+        let renewing = self.authority.clone().map(|authority| {
+            Renewal::new(self.tls.clone(), self.key.clone(), authority, self.trouble.clone()).run()
+        });
         let list = self.revoked.clone();
         let mut key = KeyWatch::new(self.tls.clone(), self.key.clone());
         let looking = async move {
@@ -89,7 +107,13 @@ impl Security {
                 look_at_key(&mut key);
             }
         };
-        runtime.spawn(looking).abort_handle()
+        let both = async move {
+            match renewing {
+                Some(renewing) => drop(tokio::join!(looking, renewing)),
+                None => looking.await,
+            }
+        };
+        runtime.spawn(both).abort_handle()
     }
 }
 
@@ -121,23 +145,44 @@ fn look_at_key(key: &mut KeyWatch) {
     }
 }
 
-/// A key of another process, or with fewer roles than the process has.
-fn fits(spec: &NodeSpec, file: &KeyFile) -> anyhow::Result<()> {
-    let (path, holder) = (file.path().display(), file.holder());
-    let Caller::Node(roles) = holder.caller else { anyhow::bail!("{path} is no key of a server") };
-    let wanted = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
-    if !roles.covers(wanted) {
-        let text = format!(
-            "{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node"
-        );
-        return Err(NotItsKey(text).into());
+/// What the key of a process has to be.
+pub struct Expected {
+    roles: Roles,
+    /// Its number among the managers, 0: it is none.
+    member: u32,
+}
+
+impl From<&NodeSpec> for Expected {
+    fn from(spec: &NodeSpec) -> Self {
+        let roles = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
+        Self { roles, member: spec.manager.unwrap_or(0) }
     }
-    let (member, of) = (spec.manager.unwrap_or(0), holder.node.get());
-    if of != member && !(member == 0 && of > MANAGER_ID_MAX) {
-        let text = format!(
+}
+
+impl From<&Config> for Expected {
+    fn from(config: &Config) -> Self {
+        let member = config.manager.member;
+        Self { roles: roles_of(member.is_some(), config.meta, config.data.is_some()), member: member.unwrap_or(0) }
+    }
+}
+
+/// A key of another process, or with fewer roles than the process has.
+pub fn fits(expected: &Expected, file: &KeyFile) -> Result<(), NotItsKey> {
+    let (path, holder) = (file.path().display(), file.holder());
+    let Expected { roles: wanted, member } = expected;
+    let Caller::Node(roles) = holder.caller else {
+        return Err(NotItsKey(format!("{path} is no key of a server, but that of {}", holder.a_kind())));
+    };
+    if !roles.covers(*wanted) {
+        return Err(NotItsKey(format!(
+            "{path} is a key for the roles {roles}, and this process has {wanted}: make one with cairn key node"
+        )));
+    }
+    let of = holder.node.get();
+    if of != *member && !(*member == 0 && of > MANAGER_ID_MAX) {
+        return Err(NotItsKey(format!(
             "{path} is the key of member {of} of the managers, and manager.member says {member} (0: none): make one with cairn key node"
-        );
-        return Err(NotItsKey(text).into());
+        )));
     }
     Ok(())
 }
@@ -148,14 +193,24 @@ pub fn roles_of(manager: bool, meta: bool, data: bool) -> Roles {
     all.into_iter().filter(|(has, _)| *has).fold(Roles::default(), |roles, (_, role)| roles.with(role))
 }
 
-/// What to say of a key whose end is near.
-pub fn ending(tls: &Tls) -> Option<String> {
-    let until = tls.until();
-    let left = until.saturating_sub(cairn_security::now()) / 86_400;
-    (left < WARN_DAYS).then(|| {
-        format!(
-            "its certificate ends on {}, in {left} days; then nobody speaks to it: make a new key (cairn key node --replace) and put it in place",
-            date(until)
-        )
+/// From when on the end of a key is spoken of: of one that is renewed by itself not before that should have happened.
+pub fn warned(until: u64, renewed: Option<Validity>) -> u64 {
+    renewed.map_or_else(|| until.saturating_sub(WARN_DAYS * DAY), |validity| validity.warned())
+}
+
+/// What to say of a key whose end is near, or that cannot be renewed.
+fn ending(tls: &Tls, renews: bool, trouble: Option<&str>) -> Option<String> {
+    let (until, now) = (tls.until(), cairn_security::now());
+    if now < warned(until, tls.validity().filter(|_| renews)) {
+        return None;
+    }
+    let left = cairn_cli::duration(Duration::from_secs(until.saturating_sub(now)));
+    let what = format!("its certificate ends on {}, in {left}; then nobody speaks to it", moment(until));
+    Some(match (trouble, renews) {
+        (Some(why), _) => format!("{what}, and it cannot be renewed: {why}"),
+        (None, true) => format!("{what}: it is about to be renewed"),
+        (None, false) => {
+            format!("{what}: make a new key (cairn key node --replace) and put it in place, or name security.authority")
+        }
     })
 }

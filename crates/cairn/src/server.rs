@@ -5,6 +5,7 @@ use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec, OtherMember};
 use crate::notify::Notify;
 use crate::private;
+use crate::joining::Refused;
 use crate::security::NotItsKey;
 use cairn_cli::Exit;
 use cairn_security::SecurityError;
@@ -80,6 +81,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         let found = cause.downcast_ref().and_then(of_store).or_else(|| cause.downcast_ref().and_then(of_io));
         found
             .or_else(|| cause.downcast_ref().and_then(of_key))
+            .or_else(|| cause.is::<Refused>().then_some(Exit::Permission))
             .or_else(|| (cause.is::<NotItsKey>() || cause.is::<OtherMember>()).then_some(Exit::BadConfig))
     };
     error.chain().find_map(class).unwrap_or(Exit::Other)

@@ -37,5 +37,6 @@ pub use context::Context;
 pub use default_address::check_default_address;
 pub use error::CliError;
 pub use exit::Exit;
+pub use human::duration;
 pub use report::json_error;
 pub use run::{Command, run};

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// A TCP connection.
-pub(crate) struct Carrier {
+pub struct Carrier {
     tcp: Tcp,
     /// Bytes that may still be read.
     left: Option<usize>,
@@ -33,9 +33,14 @@ impl Carrier {
         Self { tcp: Tcp::Here(tcp), left: None }
     }
 
-    /// Of which no more than so many bytes are read before it is [`parked`](Self::park).
-    pub(crate) fn bounded(tcp: TcpStream, bytes: usize) -> Self {
+    /// Of which no more than so many bytes are read before the bound is lifted.
+    pub fn bounded(tcp: TcpStream, bytes: usize) -> Self {
         Self { tcp: Tcp::Here(tcp), left: Some(bytes) }
+    }
+
+    /// Whatever comes is read from now on.
+    pub fn unbound(&mut self) {
+        self.left = None;
     }
 
     /// Takes it out of this runtime. From then on there is no bound.

@@ -8,7 +8,7 @@
 
 pub mod admin_socket;
 mod audit;
-mod carrier;
+pub mod carrier;
 pub mod client;
 mod config;
 mod connection;
@@ -28,7 +28,7 @@ mod watch;
 
 pub use audit::{Audit, AuditSink, Refusal};
 pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
-pub use config::{ClientConfig, ServerConfig, connections_for_clients};
+pub use config::{ClientConfig, HANDSHAKE_BYTES_MAX, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};
 pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};

@@ -152,8 +152,13 @@ impl Authority {
 
     /// Makes a key: the text of its file. It is noted in the list before anybody gets it.
     pub fn issue(&self, wanted: &Wanted) -> Result<String, SecurityError> {
+        self.issue_at(wanted, now())
+    }
+
+    /// The same as at another time, for tests of what comes with time.
+    #[doc(hidden)]
+    pub fn issue_at(&self, wanted: &Wanted, made: u64) -> Result<String, SecurityError> {
         let _lock = self.lock()?;
-        let made = now();
         let holder = wanted.holder(made)?;
         self.note(&holder, if wanted.again { Given::Again } else { Given::First })?;
         let key = NewKey::generate()?;

@@ -2,6 +2,8 @@
 //! its private key.
 use crate::error::SecurityError;
 use crate::secret_file::read_secret;
+use crate::shown::pair_of;
+use crate::tls::counts_for_others;
 use crate::validity::Validity;
 use crate::{date, now};
 use cairn_wire::holder::Holder;
@@ -31,18 +33,28 @@ impl KeyFile {
 
     /// Reads a file, also one whose time is over.
     pub fn read_any(path: &Path) -> Result<Self, SecurityError> {
+        Self::parse(path, &read_secret(path)?)
+    }
+
+    /// Reads the text of a file; the path is for messages.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, SecurityError> {
         let not_a_key = |why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
-        let text = read_secret(path)?;
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let mut certificates = certificates.map_err(|_| not_a_key("its certificates cannot be read"))?;
         if certificates.len() < 2 {
             return Err(not_a_key("it has no certificate of its own, or none of an authority"));
         }
         let trusted = certificates.split_off(1);
         let certificate = certificates.swap_remove(0);
-        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| not_a_key("it has no private key"))?;
+        let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| not_a_key("it has no private key"))?;
         let holder = holder_of(&certificate).ok_or_else(|| not_a_key("its certificate names nobody"))?;
         Ok(Self { path: path.to_path_buf(), certificate, trusted, key, holder })
+    }
+
+    /// Whether its halves fit, and those who trust the same authorities take it today.
+    pub fn check(&self) -> Result<(), SecurityError> {
+        let _fits = pair_of(self)?;
+        counts_for_others(self)
     }
 
     /// Where it was read.

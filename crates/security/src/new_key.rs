@@ -3,11 +3,14 @@
 //! Invariant: what is signed to show that it is there is bound to one connection, and says what it is for.
 use crate::date;
 use crate::error::SecurityError;
+use crate::secret_file::{read_secret, write_secret};
 use cairn_wire::holder::Holder;
 use pem::{EncodeConfig, LineEnding};
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// Comes before what the connection exports, so that the signature is good for nothing else.
 const PURPOSE: &[u8] = b"cairn authority: whoever speaks here has this key\0";
@@ -40,6 +43,20 @@ impl NewKey {
     /// Reads one (PEM).
     pub fn parse(text: &str) -> Result<Self, SecurityError> {
         Self::of(KeyPair::from_pem(text)?)
+    }
+
+    /// The one that a file has, which is made with one where it is not there: durable before anybody is asked for a
+    /// certificate, so that the same is asked for again when the answer is lost.
+    pub fn kept(path: &Path) -> Result<Self, SecurityError> {
+        match read_secret(path) {
+            Ok(text) => Self::parse(&String::from_utf8_lossy(&text)),
+            Err(SecurityError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                let key = Self::generate()?;
+                write_secret(path, &key.text(), false)?;
+                Ok(key)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn of(pair: KeyPair) -> Result<Self, SecurityError> {

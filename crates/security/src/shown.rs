@@ -6,6 +6,7 @@
 use crate::error::SecurityError;
 use crate::key_file::KeyFile;
 use crate::tls::{counts_for_others, provider};
+use crate::validity::Validity;
 use cairn_wire::holder::Holder;
 use parking_lot::RwLock;
 use rustls::SignatureScheme;
@@ -18,19 +19,36 @@ use std::sync::Arc;
 /// What a process shows.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    pair: RwLock<(Arc<CertifiedKey>, u64)>,
+    pair: RwLock<Pair>,
     holder: Holder,
     trusted: Vec<CertificateDer<'static>>,
 }
 
+#[derive(Debug)]
+struct Pair {
+    certified: Arc<CertifiedKey>,
+    until: u64,
+    validity: Option<Validity>,
+}
+
+impl Pair {
+    fn of(file: &KeyFile) -> Result<Self, SecurityError> {
+        Ok(Self { certified: pair_of(file)?, until: file.holder().until, validity: file.validity() })
+    }
+}
+
 impl Shown {
     pub(crate) fn of(file: &KeyFile) -> Result<Self, SecurityError> {
-        let pair = RwLock::new((pair_of(file)?, file.holder().until));
+        let pair = RwLock::new(Pair::of(file)?);
         Ok(Self { pair, holder: file.holder().clone(), trusted: file.trusted.clone() })
     }
 
     pub(crate) fn until(&self) -> u64 {
-        self.pair.read().1
+        self.pair.read().until
+    }
+
+    pub(crate) fn validity(&self) -> Option<Validity> {
+        self.pair.read().validity
     }
 
     pub(crate) fn renew(&self, file: &KeyFile) -> Result<bool, SecurityError> {
@@ -50,21 +68,21 @@ impl Shown {
             return not_its("with the same authorities (others need a restart)");
         }
         counts_for_others(file)?;
-        let pair = pair_of(file)?;
+        let pair = Pair::of(file)?;
         let mut shown = self.pair.write();
-        if shown.0.cert == pair.cert {
+        if shown.certified.cert == pair.certified.cert {
             return Ok(false);
         }
-        *shown = (pair, until);
+        *shown = pair;
         Ok(true)
     }
 
     fn now(&self) -> Arc<CertifiedKey> {
-        self.pair.read().0.clone()
+        self.pair.read().certified.clone()
     }
 }
 
-fn pair_of(file: &KeyFile) -> Result<Arc<CertifiedKey>, SecurityError> {
+pub(crate) fn pair_of(file: &KeyFile) -> Result<Arc<CertifiedKey>, SecurityError> {
     let pair = CertifiedKey::from_der(vec![file.certificate.clone()], file.key.clone_key(), &provider());
     let why = |error: rustls::Error| SecurityError::NotAKey { path: file.path().to_path_buf(), why: error.to_string() };
     pair.map(Arc::new).map_err(why)

@@ -3,6 +3,7 @@ use crate::error::SecurityError;
 use crate::key_file::{KeyFile, holder_of};
 use crate::revoked::Revoked;
 use crate::shown::Shown;
+use crate::validity::Validity;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
 use cairn_wire::protection::Protection;
@@ -156,6 +157,11 @@ impl Tls {
         self.shown.until()
     }
 
+    /// When that was made and when it ends, as far as it can be read.
+    pub fn validity(&self) -> Option<Validity> {
+        self.shown.validity()
+    }
+
     /// Shows a later key of the same holder from now on; connections that there are stay as they are. `false`: it is
     /// the one that is shown already.
     pub fn renew(&self, file: &KeyFile) -> Result<bool, SecurityError> {
@@ -197,14 +203,19 @@ fn roots(file: &KeyFile) -> Result<Arc<RootCertStore>, SecurityError> {
     Ok(Arc::new(roots))
 }
 
-/// Whether those who trust the same authorities take this certificate of a server, today.
+/// Whether those who trust the same authorities take this certificate, today: as a server's where it is one.
 pub(crate) fn counts_for_others(file: &KeyFile) -> Result<(), SecurityError> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots(file)?, provider())
-        .build()
-        .map_err(|error| bad(file, &error.to_string()))?;
+    let roots = roots(file)?;
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(crate::now()));
-    let verified = verifier.verify_server_cert(&file.certificate, &[], &Tls::server_name(), &[], now);
-    verified.map(|_| ()).map_err(|error| bad(file, &format!("others would not take it: {error}")))
+    let others = |error: rustls::Error| bad(file, &format!("others would not take it: {error}"));
+    if !matches!(file.holder().caller, Caller::Node(_)) {
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+        let verifier = verifier.map_err(|error| bad(file, &error.to_string()))?;
+        return verifier.verify_client_cert(&file.certificate, &[], now).map(|_| ()).map_err(others);
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
+    let verifier = verifier.map_err(|error| bad(file, &error.to_string()))?;
+    verifier.verify_server_cert(&file.certificate, &[], &Tls::server_name(), &[], now).map(|_| ()).map_err(others)
 }
 
 fn bad(file: &KeyFile, why: &str) -> SecurityError {

@@ -2,6 +2,7 @@
 //!
 //! It is for planning alone: whether a certificate counts is decided by `webpki`. Invariant: whatever the bytes are, the
 //! reader ends, and what it does not understand is no time.
+use crate::WARN_DAYS;
 use rustls::pki_types::CertificateDer;
 use time::{Date, Month, PrimitiveDateTime, Time};
 
@@ -42,6 +43,17 @@ impl Validity {
         let (second, end, _) = element(rest)?;
         let (begin, until) = (moment(first, begin)?, moment(second, end)?);
         (tag == SEQUENCE && begin <= until).then(|| Self { made: (begin + BEFORE).min(until), until })
+    }
+
+    /// When its holder asks for the next one: when two thirds of the time are over.
+    pub fn due(&self) -> u64 {
+        self.made + self.life() / 3 * 2
+    }
+
+    /// From when on its end is spoken of although it should have been renewed: the last days, or the last part of a life
+    /// that is short.
+    pub fn warned(&self) -> u64 {
+        self.until - (WARN_DAYS * BEFORE).min(self.life() / 10 * 3)
     }
 
     /// For how long it counts.

@@ -39,7 +39,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("meta", &["enabled"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
     ("http", &["token", "strangers"]),
-    ("security", &["mode", "key", "revoked", "audit", "data"]),
+    ("security", &["mode", "key", "revoked", "audit", "data", "authority"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -347,12 +347,13 @@ impl<'a> Reader<'a> {
                 None
             }
         };
+        let authority = self.address(section, "authority");
         let mode = mode?;
         if key.is_none() && section.get("key").is_none() {
             let why = "security.key is missing: the file of this process's key; cairn key node makes it";
             self.mistake(section.at, why.into());
         }
-        Some(SecuritySpec { mode, key: key?, revoked, audit, data: data? })
+        Some(SecuritySpec { mode, key: key?, revoked, audit, data: data?, authority })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

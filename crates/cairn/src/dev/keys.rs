@@ -161,6 +161,7 @@ impl DevKeys {
             revoked: Some(self.dir.join(REVOKED)),
             audit: None,
             data: Protection::Authenticated,
+            authority: None,
         }
     }
 }

@@ -1,16 +1,17 @@
 //! The key of a node: whether it can be used, who else can, and for how long it counts.
 use super::Finding;
 use crate::config::Config;
-use crate::security::{SecuritySpec, roles_of};
-use cairn_security::{KeyFile, Revoked, TokenFile, WARN_DAYS, date, moment};
-use cairn_wire::audience::Caller;
-use cairn_wire::holder::MANAGER_ID_MAX;
+use crate::security::{SecuritySpec, fits, warned};
+use cairn_security::{KeyFile, Revoked, TokenFile, date, moment};
 use std::fs;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 const DAY: u64 = 86_400;
+/// For a machine that should answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const NO_START: &str = "the server does not start like this";
 
 /// Looks at the key that a configuration names, and at what stands beside it.
@@ -22,6 +23,7 @@ pub fn look(config: &Config) -> Vec<Finding> {
         security.revoked.as_deref().and_then(|path| list(path, &security.key)),
         clock(&security.key),
         security.audit.as_deref().and_then(audit),
+        renewal(security),
     ];
     key(config, security).into_iter().chain(beside.into_iter().flatten()).collect()
 }
@@ -76,27 +78,39 @@ fn key(config: &Config, security: &SecuritySpec) -> Option<Finding> {
         Err(error) => return Some(Finding::bad("key", error.to_string(), NO_START, "what the line above says")),
     };
     let (holder, left) = (file.holder(), file.days_left());
-    let wanted = roles_of(config.manager.member.is_some(), config.meta, config.data.is_some());
-    let fits = matches!(holder.caller, Caller::Node(roles) if roles.covers(wanted))
-        && match config.manager.member {
-            Some(member) => holder.node.get() == member,
-            None => holder.node.get() == 0 || holder.node.get() > MANAGER_ID_MAX,
-        };
     let what =
         format!("{} is the key of {} {}, until {}", path.display(), holder.kind(), holder.name, date(holder.until));
-    Some(match (fits, left < WARN_DAYS) {
-        (false, _) => Finding::bad(
-            "key",
-            format!("{what}, and not one for this configuration"),
-            NO_START,
-            "cairn key node --replace",
-        ),
-        (true, true) => Finding::warning(
-            "key",
-            format!("{what}, in {left} days"),
-            "then nobody speaks to this node",
-            "cairn key node --replace; the node takes the new key by itself",
-        ),
-        (true, false) => Finding::good("key", what),
+    if fits(&config.into(), &file).is_err() {
+        let what = format!("{what}, and not one for this configuration");
+        return Some(Finding::bad("key", what, NO_START, "cairn key node --replace"));
+    }
+    let renewed = file.validity().filter(|_| security.authority.is_some());
+    if cairn_security::now() < warned(holder.until, renewed) {
+        return Some(Finding::good("key", what));
+    }
+    let todo = match renewed {
+        Some(_) => "look in the node's log why it is not renewed; when it has ended, cairn key token and cairn key enrol, both with --replace",
+        None => "cairn key node --replace; the node takes the new key by itself",
+    };
+    Some(Finding::warning("key", format!("{what}, in {left} days"), "then nobody speaks to this node", todo))
+}
+
+/// Whether a key can be renewed where the configuration says.
+fn renewal(security: &SecuritySpec) -> Option<Finding> {
+    let (authority, key) = (security.authority.as_deref()?, &security.key);
+    let above = key.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (dir, file) = (fs::metadata(above).ok()?, fs::metadata(key).ok()?);
+    let user = file.uid();
+    if user != 0 && !(dir.uid() == user && dir.mode() & 0o200 != 0) {
+        let what = format!("uid {user}, whose the key is, cannot write into {}", above.display());
+        let todo = "put the key into a directory of the server's user, such as /var/lib/cairn";
+        return Some(Finding::warning("key", what, "the key cannot be renewed by itself", todo));
+    }
+    let addresses = authority.to_socket_addrs().ok().into_iter().flatten();
+    let answers = addresses.take(4).any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok());
+    (!answers).then(|| {
+        let what = format!("nobody answers at {authority}, where the key is to be renewed (security.authority)");
+        let todo = "start cairn key serve there, or look whether the way to it is open";
+        Finding::warning("key", what, "the key ends if that stays so", todo)
     })
 }

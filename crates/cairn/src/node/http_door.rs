@@ -6,8 +6,9 @@
 //! a token counts through TLS alone, for others read it outside. Not here: what is shown (`telemetry`), keys
 //! (`security`).
 use anyhow::Context;
-use cairn_rpc::{Audit, Refusal};
-use cairn_security::{Tls, TokenFile};
+use cairn_rpc::carrier::Carrier;
+use cairn_rpc::{Audit, HANDSHAKE_BYTES_MAX, Refusal};
+use cairn_security::{Tls, TokenFile, explain};
 use cairn_telemetry::{Door, Entered, Visitor, Wire};
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::Holder;
@@ -84,7 +85,9 @@ impl Door for HttpDoor {
             let wire: Box<dyn Wire> = match self.acceptor.as_ref().filter(|_| begins) {
                 None => Box::new(stream),
                 Some(acceptor) => {
-                    let stream = acceptor.accept(stream).await?;
+                    let bounded = Carrier::bounded(stream, HANDSHAKE_BYTES_MAX);
+                    let mut stream = acceptor.accept(bounded).await.inspect_err(|error| self.rules.note(&guest, error))?;
+                    stream.get_mut().0.unbound();
                     guest.holder = Tls::peer(stream.get_ref().1.peer_certificates());
                     guest.is_private = true;
                     Box::new(stream)
@@ -97,6 +100,13 @@ impl Door for HttpDoor {
 }
 
 impl Rules {
+    /// A handshake that failed for a key is written down, as on the RPC port.
+    fn note(&self, guest: &Guest, error: &std::io::Error) {
+        if let Some(why) = explain(error) {
+            self.audit.refused(&Refusal { from: guest.from, name: None, operation: "handshake", why: &why });
+        }
+    }
+
     /// Whether somebody sees everything, or why not.
     fn judge(&self, guest: &Guest, shown: Option<&[u8]>) -> Result<(), String> {
         if self.strangers == Strangers::All || guest.from.is_loopback() {

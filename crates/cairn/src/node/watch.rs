@@ -1,14 +1,15 @@
 //! [`NodeWatch`]: tells the manager what the node lacks: descriptors, memory of the kernel, places for connections.
 use crate::descriptors::{self, Descriptors};
-use crate::security::ending;
 use cairn_env::disk::{short_of, waits_for_resources};
 use cairn_node_agent::Contributor;
 use cairn_rpc::ServerStats;
-use cairn_security::Tls;
 use cairn_telemetry::Samples;
 use cairn_wire::manager::HeartbeatRequest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Tells of the end of a key.
+pub type KeyTeller = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A contributor of every heartbeat.
 pub struct NodeWatch {
@@ -18,14 +19,14 @@ pub struct NodeWatch {
     pub connections: Arc<ServerStats>,
     /// The present shortage is in the log.
     pub told: AtomicBool,
-    /// The node's key, if it has one.
-    pub tls: Option<Arc<Tls>>,
+    /// What is to be said of the node's key, if it has one.
+    pub key: Option<KeyTeller>,
 }
 
 impl Contributor for NodeWatch {
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         let said = std::mem::take(&mut heartbeat.problem);
-        let all = [self.shortage(), self.crowded(), self.few.clone(), self.tls.as_deref().and_then(ending), Some(said)];
+        let all = [self.shortage(), self.crowded(), self.few.clone(), self.key.as_ref().and_then(|tell| tell()), Some(said)];
         let all: Vec<String> = all.into_iter().flatten().filter(|problem| !problem.is_empty()).collect();
         heartbeat.problem = all.join("; ");
     }

@@ -20,6 +20,7 @@ mod disturb;
 mod docs;
 mod doctor;
 mod drain;
+mod enrol;
 mod erasure;
 mod events;
 mod faults;

@@ -142,7 +142,7 @@ fn mounted(cluster: &Cluster, bytes: &[u8]) {
 }
 
 /// Ends the writer, also when the test fails.
-struct Ends<'a>(&'a AtomicBool);
+pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

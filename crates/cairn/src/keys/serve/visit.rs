@@ -1,0 +1,207 @@
+//! [`Desk`]: one connection of an authority's port: a handshake, a request, its answer.
+use super::crowd::Network;
+use crate::audit::Desk as AuditDesk;
+use cairn_rpc::carrier::Carrier;
+use cairn_rpc::{AuditSink, Refusal};
+use cairn_security::{
+    Authority, Denied, Issued, Revoked, date, exported, explain, holder_of, is_joining, is_proven,
+};
+use cairn_wire::enrol::{self, Answer, Asked, LENGTH_LEN, MESSAGE_MAX};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::server::TlsStream;
+
+/// All of a connection.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Bytes that somebody may send: a handshake with a certificate, and a request.
+const BYTES_MAX: usize = MESSAGE_MAX + 1024;
+/// Refusals of one network in [`PERIOD`], behind which it is not listened to.
+const REFUSALS_MAX: u32 = 30;
+const PERIOD: Duration = Duration::from_secs(60);
+/// Networks whose refusals are counted; behind that, those of one period are forgotten together.
+const COUNTED_MAX: usize = 4096;
+
+/// What a request is called in the audit log.
+const ENROL: &str = "Enrol";
+const RENEW: &str = "Renew";
+const HANDSHAKE: &str = "handshake";
+
+/// Answers those who come.
+pub struct Desk {
+    authority: Authority,
+    acceptor: TlsAcceptor,
+    revoked: Revoked,
+    audit: Option<Arc<AuditDesk>>,
+    refused: Mutex<Refusals>,
+}
+
+/// How often networks were refused in the present period.
+struct Refusals {
+    since: Instant,
+    counts: BTreeMap<Network, u32>,
+}
+
+impl Refusals {
+    /// Whether somebody has to wait for the next period.
+    fn are_too_many(&mut self, of: Network, now: Instant) -> bool {
+        if now.duration_since(self.since) >= PERIOD {
+            *self = Self { since: now, counts: BTreeMap::new() };
+        }
+        self.counts.get(&of).is_some_and(|count| *count >= REFUSALS_MAX)
+    }
+
+    fn count(&mut self, of: Network) {
+        if self.counts.len() < COUNTED_MAX || self.counts.contains_key(&of) {
+            *self.counts.entry(of).or_default() += 1;
+        }
+    }
+}
+
+impl Desk {
+    pub fn new(authority: Authority, acceptor: TlsAcceptor, revoked: Revoked, audit: Option<Arc<AuditDesk>>) -> Self {
+        let refused = Mutex::new(Refusals { since: Instant::now(), counts: BTreeMap::new() });
+        Self { authority, acceptor, revoked, audit, refused }
+    }
+
+    /// Serves one connection.
+    pub async fn receive(self: Arc<Self>, tcp: TcpStream, from: IpAddr) {
+        if self.refused.lock().are_too_many(Network::of(from), Instant::now()) {
+            return;
+        }
+        let outcome = tokio::time::timeout(DEADLINE, self.clone().serve(tcp, from)).await;
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => match explain(&error) {
+                Some(why) => self.tell_refused(from, None, HANDSHAKE, &why),
+                None => tracing::debug!(%from, %error, "a connection ended"),
+            },
+            Err(_) => tracing::debug!(%from, "a connection took too long"),
+        }
+    }
+
+    async fn serve(self: Arc<Self>, tcp: TcpStream, from: IpAddr) -> io::Result<()> {
+        let mut stream = self.acceptor.accept(Carrier::bounded(tcp, BYTES_MAX)).await?;
+        let (_, handshake) = stream.get_ref();
+        if !is_joining(handshake.alpn_protocol()) {
+            return Err(io::Error::other("it speaks TLS, and not with an authority"));
+        }
+        let exported = exported(handshake).map_err(io::Error::other)?;
+        let shown = handshake.peer_certificates().and_then(|shown| shown.first()).map(|one| one.clone().into_owned());
+        let request = read(&mut stream).await?;
+        let desk = self.clone();
+        // It writes durably: not on the thread that everybody waits for.
+        let judged = tokio::task::spawn_blocking(move || desk.judge(from, &request, shown.as_ref(), &exported));
+        let answer = judged.await.map_err(io::Error::other)?;
+        if answer.is_err() {
+            self.refused.lock().count(Network::of(from));
+        }
+        stream.write_all(&enrol::encode_answer(&answer)).await?;
+        stream.shutdown().await
+    }
+
+    /// What somebody gets, which is written down.
+    fn judge(
+        &self,
+        from: IpAddr,
+        request: &[u8],
+        shown: Option<&CertificateDer<'static>>,
+        exported: &[u8; 32],
+    ) -> Answer {
+        let Some(asked) = enrol::decode_asked(request) else {
+            return self.refuse(from, None, HANDSHAKE, "that is no request of this version of Cairn".to_owned());
+        };
+        let (operation, proven) = match &asked {
+            Asked::Enrol(_, proven) => (ENROL, *proven),
+            Asked::Renew(proven) => (RENEW, *proven),
+        };
+        let name = shown.and_then(holder_of).map(|holder| holder.name);
+        let name = name.as_deref();
+        if !is_proven(&proven.public_key, exported, &proven.proof) {
+            let why = "the caller does not show that it has the private key".to_owned();
+            return self.refuse(from, name, operation, why);
+        }
+        let made = match (&asked, shown) {
+            (Asked::Enrol(secret, _), _) => self.authority.enrol(secret, &proven.public_key),
+            (Asked::Renew(_), Some(present)) => self.renew(present, &proven.public_key),
+            (Asked::Renew(_), None) => Err(Denied::Asker("the caller shows no certificate".to_owned())),
+        };
+        match made {
+            Ok(Issued { holder, certificate }) => {
+                tracing::info!(name = holder.name, %from, operation, until = date(holder.until), "a key was given out");
+                if let Some(audit) = &self.audit {
+                    audit.issued(from, &holder, operation);
+                }
+                Ok(certificate.to_vec())
+            }
+            Err(Denied::Asker(why)) => self.refuse(from, name, operation, why),
+            Err(Denied::Failed(error)) => {
+                tracing::error!(%error, operation, "the authority cannot give out a key");
+                let why = "the authority cannot write what it has to; its log says why. Try again".to_owned();
+                self.refuse(from, name, operation, why)
+            }
+        }
+    }
+
+    fn renew(&self, present: &CertificateDer<'static>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
+        // A list that cannot be read any more goes on to count as it was.
+        if let Err(error) = self.revoked.look() {
+            tracing::error!(%error, "the list of revoked keys cannot be read; the last one goes on to count");
+        }
+        let name = holder_of(present).map(|holder| holder.name).unwrap_or_default();
+        if self.revoked.has(&name) {
+            return Err(Denied::Asker(format!("the key of {name} was revoked: it is not renewed")));
+        }
+        self.authority.renew(present, public_key)
+    }
+
+    fn refuse(&self, from: IpAddr, name: Option<&str>, operation: &'static str, why: String) -> Answer {
+        tracing::warn!(%from, name, operation, why, "refused");
+        self.tell_refused(from, name, operation, &why);
+        Err(why)
+    }
+
+    fn tell_refused(&self, from: IpAddr, name: Option<&str>, operation: &'static str, why: &str) {
+        if let Some(audit) = &self.audit {
+            audit.refused(&Refusal { from, name, operation, why });
+        }
+    }
+}
+
+async fn read(stream: &mut TlsStream<Carrier>) -> io::Result<Vec<u8>> {
+    let mut head = [0; LENGTH_LEN];
+    stream.read_exact(&mut head).await?;
+    let length = enrol::length(head).ok_or_else(|| io::Error::other("its request is too long"))?;
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever guesses would be answered for as long as he likes; or one network's guesses keep others out.
+    #[test]
+    fn who_is_refused_again_and_again_has_to_wait() {
+        let start = Instant::now();
+        let of = |number: u32| Network::of(IpAddr::V4(number.into()));
+        let mut refusals = Refusals { since: start, counts: BTreeMap::new() };
+        for _ in 0..REFUSALS_MAX {
+            assert!(!refusals.are_too_many(of(1), start));
+            refusals.count(of(1));
+        }
+        assert!(refusals.are_too_many(of(1), start + PERIOD / 2));
+        assert!(!refusals.are_too_many(of(2), start));
+        (0..2 * COUNTED_MAX as u32).for_each(|number| refusals.count(of(number)));
+        assert_eq!(refusals.counts.len(), COUNTED_MAX);
+        assert!(!refusals.are_too_many(of(1), start + PERIOD), "in the next period it is listened to again");
+    }
+}
