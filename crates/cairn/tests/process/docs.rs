@@ -56,24 +56,36 @@ pub fn shell_blocks(page: &str) -> String {
     out
 }
 
-/// A reader who copies the commands of the deployment guide gets a cluster.
+/// A reader who copies the commands of the deployment guide gets a cluster that strangers stay out of.
 #[test]
 fn the_deployment_guide_works_as_it_is_written() {
-    let (out, _) = deployed(&shell_blocks(&page("docs/guides/deploy.md")));
-    assert!(!out.contains("refused"), "{out}");
+    let (out, error) = deployed(&with_looks(&shell_blocks(&page("docs/guides/deploy.md"))));
+    looked(&out, &error);
 }
 
-/// A reader who copies the commands of the security guide between those of the deployment guide gets a cluster that
-/// strangers stay out of.
+/// The commands of the deployment guide with those of the security guide for a cluster that runs.
+fn with_looks(deploy: &str) -> String {
+    let end = "for pid in cluster/*.pid";
+    let security = shell_blocks(&page("docs/guides/security.md"));
+    let (_, looks) = security.split_once("# The cluster runs.\n").expect("what is done after the start");
+    replaced(deploy, &[(end, &format!("{looks}\n{end}"))])
+}
+
+/// A reader who makes keys as files, as the security guide says, in the place of those that processes fetch, gets the
+/// same.
 #[test]
 fn the_security_guide_works_as_it_is_written() {
     let deploy = shell_blocks(&page("docs/guides/deploy.md"));
+    let (before, rest) = deploy.split_once("AUTHORITY=").expect("where processes get their keys");
     let begin = "for config in cluster/manager?.toml";
-    let end = "for pid in cluster/*.pid";
+    let (_, start) = rest.split_once(begin).expect("the start");
     let security = shell_blocks(&page("docs/guides/security.md"));
-    let (keys, looks) = security.split_once("# The cluster runs.\n").expect("what is done before and after the start");
-    let script = replaced(&deploy, &[(begin, &format!("{keys}\n{begin}")), (end, &format!("{looks}\n{end}"))]);
-    let (out, error) = deployed(&script);
+    let (keys, _) = security.split_once("# The cluster runs.\n").expect("what is done before the start");
+    let (out, error) = deployed(&with_looks(&format!("{before}{keys}\n{begin}{start}")));
+    looked(&out, &error);
+}
+
+fn looked(out: &str, error: &str) {
     assert!(out.contains("refused with 5"), "{out}\n{error}");
     assert!(out.contains("key of client alice") && out.contains("key of node manager1 (manager)"), "{out}");
 }
