@@ -4,7 +4,7 @@ use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
-use cairn_types::{ChunkId, ErrorCode};
+use cairn_types::{ChunkId, ErrorCode, NodeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::HelloError;
@@ -87,6 +87,15 @@ impl Net {
     #[cfg(any(test, feature = "test-support"))]
     pub(crate) fn local(servers: Arc<dyn LocalServers>) -> Self {
         Self { way: Way::Local(servers), admin: None }
+    }
+
+    /// What a map says of a node: whose key it has at its address.
+    pub(crate) fn learn_key(&self, node: NodeId, address: &str, holder: &str) {
+        match &self.way {
+            Way::Rpc(client) => client.identity().node_keys().learn(node, address, holder),
+            #[cfg(any(test, feature = "test-support"))]
+            Way::Local(_) => {}
+        }
     }
 
     /// A call without payloads.

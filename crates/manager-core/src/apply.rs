@@ -144,6 +144,7 @@ impl State {
             Command::DiskGenerations(c) => self.disk_generations(c),
             Command::AddPartitions(c) => self.add_partitions(c),
             Command::RangeEnded(c) => self.range_ended(c),
+            Command::BindNode(c) => self.bind_node(c),
         }
     }
 

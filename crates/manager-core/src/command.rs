@@ -29,7 +29,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 47"
     )]
     pub command: Option<Command>,
 }
@@ -121,6 +121,8 @@ pub enum Command {
     RangeEnded(crate::more_partitions::RangeEnded),
     #[prost(message, tag = "43")]
     CreateStripeGroups(CreateStripeGroups),
+    #[prost(message, tag = "47")]
+    BindNode(crate::binding::BindNode),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -562,6 +564,7 @@ impl Command {
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::CreateStripeGroups(_) => STRIPE_LEVEL,
+            Self::BindNode(_) => crate::binding::BINDING_LEVEL,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let levels = command.items.iter().filter_map(|item| {

@@ -61,6 +61,8 @@ pub struct Node {
     pub up: bool,
     /// When `up` last changed.
     pub since: WallTime,
+    /// Name in the key that it has; empty: it showed none yet, or is a manager.
+    pub holder: String,
     pub version: u64,
 }
 

@@ -186,6 +186,7 @@ impl State {
             version: node.software.clone(),
             last_heard_ms: soft.silence_ms.get(&node.id).copied().unwrap_or(0),
             removed: self.is_removed(node.id),
+            holder: node.holder.clone(),
         }
     }
 

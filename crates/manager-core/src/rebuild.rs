@@ -259,6 +259,7 @@ impl Builder<'_> {
             // never registers, and nobody waits for it: while it counted as up, new partitions would be seated on it.
             up: !self.state.is_removed(id),
             since: self.wanted.now,
+            holder: based.as_ref().map(|n| n.holder.clone()).unwrap_or_default(),
             version: self.state.version,
         };
         self.state.nodes.insert(id, Arc::new(node));

@@ -206,6 +206,8 @@ pub(crate) struct NodeRecord {
     pub since_ns: u64,
     #[prost(uint64, tag = "12")]
     pub version: u64,
+    #[prost(string, tag = "13")]
+    pub holder: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -334,6 +336,7 @@ impl From<&Node> for NodeRecord {
             up: node.up,
             since_ns: node.since.0,
             version: node.version,
+            holder: node.holder.clone(),
         }
     }
 }
@@ -354,6 +357,7 @@ impl TryFrom<NodeRecord> for Node {
             up: record.up,
             since: WallTime(record.since_ns),
             version: record.version,
+            holder: record.holder,
         })
     }
 }

@@ -1,4 +1,5 @@
 //! Operations of the manager service, one kind a file.
+mod binding;
 mod config;
 mod drain;
 mod events;

@@ -350,6 +350,7 @@ impl Service for Desk {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: RegisterRequest| async move {
                     may_register(&peer, &q)?;
+                    m.check_registration(peer.holder.as_ref(), &q)?;
                     m.register(q).await
                 });
             }
@@ -357,6 +358,7 @@ impl Service for Desk {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: HeartbeatRequest| async move {
                     peer.may_speak_for(NodeId(q.node))?;
+                    m.check_heard(peer.holder.as_ref(), NodeId(q.node)).await?;
                     m.heartbeat(q).await
                 });
             }

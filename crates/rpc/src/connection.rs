@@ -44,7 +44,7 @@ pub(crate) async fn connect(addr: &str, identity: &Identity, needed: Protection)
         None => Stream::Plain(stream),
         Some(tls) => secure(addr, stream, tls, needed).await?,
     };
-    handshake(stream, identity).await
+    handshake(stream, identity, addr).await
 }
 
 /// Goes on with TLS. Where the configuration of this process says that some of its cluster may not speak it yet, and
@@ -83,7 +83,7 @@ async fn open(addr: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken, NotSent> {
+async fn handshake(mut stream: Stream, identity: &Identity, addr: &str) -> Result<Handshaken, NotSent> {
     let ours = identity.hello();
     let (sealer, opener) = stream.take_keys();
     let mut out = OutBuf::default();
@@ -112,7 +112,7 @@ async fn handshake(mut stream: Stream, identity: &Identity) -> Result<Handshaken
         }
     })
     .await?;
-    check_holder(&stream, &hello, identity)?;
+    check_holder(&stream, &hello, identity, addr)?;
     learn_cluster(&stream, &hello, identity)?;
     reader.hello_done();
     Ok(Handshaken { stream, reader, hello, sealer: out.take_sealer() })
@@ -137,7 +137,7 @@ fn learn_cluster(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<
 }
 
 /// A server is the node that its certificate names, where it names one.
-fn check_holder(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<(), NotSent> {
+fn check_holder(stream: &Stream, hello: &Hello, identity: &Identity, addr: &str) -> Result<(), NotSent> {
     if stream.is_plain() {
         return Ok(());
     }
@@ -152,8 +152,17 @@ fn check_holder(stream: &Stream, hello: &Hello, identity: &Identity) -> Result<(
             holder.name
         )));
     }
-    if is_server && is_that_node {
-        return Ok(());
+    if let (Some(holder), true) = (&holder, is_server && is_that_node) {
+        let keys = identity.node_keys();
+        // What stands at an address is what the map names there, and who says that it is a node has that node's key.
+        let other = keys.other_at(addr, &holder.name).or_else(|| keys.other_of_node(hello.node, &holder.name));
+        return match other {
+            None => Ok(()),
+            Some(other) => Err(fault(format!(
+                "whoever answers at {addr} has the key of {}, and the map says that it is {other}'s place",
+                holder.name
+            ))),
+        };
     }
     let name = holder.map_or_else(|| "nobody".to_owned(), |holder| holder.name);
     let text = format!("whoever answers as node {} has the key of {name}: its key is not its own", hello.node.get());

@@ -9,6 +9,8 @@ use cairn_security::Tls;
 use cairn_types::{ClusterId, NodeId};
 use cairn_wire::hello::{Hello, PeerKind};
 
+use crate::node_keys::NodeKeys;
+
 /// Who this process is. Clones share the same state: what one learns, all know.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -21,6 +23,7 @@ struct Inner {
     node: AtomicU32,
     kind: PeerKind,
     tls: Option<Arc<Tls>>,
+    node_keys: Arc<NodeKeys>,
 }
 
 impl Identity {
@@ -32,8 +35,9 @@ impl Identity {
 
     /// The same, of a process that has a key if there is one.
     pub fn with_key(cluster: ClusterId, kind: PeerKind, node: NodeId, tls: Option<Arc<Tls>>) -> Self {
-        let identity =
-            Self { inner: Arc::new(Inner { cluster: OnceLock::new(), node: AtomicU32::new(node.get()), kind, tls }) };
+        let (cluster_id, node) = (OnceLock::new(), AtomicU32::new(node.get()));
+        let inner = Inner { cluster: cluster_id, node, kind, tls, node_keys: Arc::default() };
+        let identity = Self { inner: Arc::new(inner) };
         identity.set_cluster(cluster);
         identity
     }
@@ -51,6 +55,11 @@ impl Identity {
     /// The key of the process.
     pub fn tls(&self) -> Option<&Arc<Tls>> {
         self.inner.tls.as_ref()
+    }
+
+    /// Whose keys the nodes of the cluster have, as far as this process was told.
+    pub fn node_keys(&self) -> &Arc<NodeKeys> {
+        &self.inner.node_keys
     }
 
     /// The cluster, [`ClusterId::NONE`] as long as it is not known.

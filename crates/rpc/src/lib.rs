@@ -17,6 +17,7 @@ mod identity;
 pub mod late;
 pub mod leader;
 mod log_limit;
+mod node_keys;
 mod out;
 mod payload;
 mod reader;
@@ -31,6 +32,7 @@ pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Resp
 pub use config::{ClientConfig, HANDSHAKE_BYTES_MAX, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};
 pub use identity::Identity;
+pub use node_keys::NodeKeys;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use payload::Payload;
 pub use server::{

@@ -45,6 +45,7 @@ use thread::ThreadHandle;
 use crate::audit::{Audit, Refusal};
 use crate::config::{GREETING_MAX, GREETING_MIN, GREETING_PART, POOL_BYTES_MIN, ServerConfig};
 use crate::identity::Identity;
+use crate::node_keys::NodeKeys;
 use crate::socket;
 
 /// Time that answers in the works get when a server is dropped without [`Server::shutdown`].
@@ -63,6 +64,8 @@ pub struct PeerInfo {
     pub holder: Option<Holder>,
     /// Where it is told what this peer was refused.
     pub audit: Audit,
+    /// Whose keys the nodes have.
+    pub node_keys: Arc<NodeKeys>,
 }
 
 impl PeerInfo {
@@ -95,7 +98,8 @@ impl PeerInfo {
         let Some(holder) = &self.holder else { return Ok(()) };
         // Who had no id yet when it connected has one by now.
         let says = self.hello.node;
-        if holder.may_be(node) && (says == NodeId(0) || says == node) {
+        let is_anothers = self.node_keys.other_of_node(node, &holder.name).is_some();
+        if holder.may_be(node) && (says == NodeId(0) || says == node) && !is_anothers {
             return Ok(());
         }
         let text = format!("the key of {} does not speak for node {}", holder.name, node.get());

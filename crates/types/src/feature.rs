@@ -27,12 +27,13 @@
 //! | 18 | partitions: snapshots and schedules of directories (`CreateSnapshotRequest.directory`, and what they leave in the namespace) |
 //! | 19 | manager: stripe groups (log command 43, and what it leaves in the checkpoint), settings of this level |
 //! | 20 | partitions: extents in chunks of whole shards, and what those leave in records of shared and kept blocks; manager: their erasure groups |
+//! | 22 | manager: whose key a node has (log command 47, and what it leaves in the checkpoint) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 20;
+pub const FEATURE_LEVEL: u32 = 22;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -2,6 +2,7 @@
 use cairn_env::Clock;
 use cairn_node_agent::{Contributor, Registration, Settings};
 use cairn_raft_host::{RaftHost, RpcTransport};
+use cairn_rpc::NodeKeys;
 use cairn_store::LabelledDir;
 use cairn_types::{NodeId, WallTime};
 use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
@@ -11,12 +12,14 @@ use std::sync::Arc;
 /// Keeps the addresses of the other nodes for Raft as the map tells them.
 pub(super) struct AddressBook {
     pub(super) transport: Arc<RpcTransport>,
+    pub(super) node_keys: Arc<NodeKeys>,
 }
 
 impl Contributor for AddressBook {
     fn map_changed(&self, change: &ClusterMap, _term: u64) {
         for node in change.nodes.iter().filter(|n| !n.address.is_empty()) {
             self.transport.set_address(NodeId(node.id), node.address.clone());
+            self.node_keys.learn(NodeId(node.id), &node.address, &node.holder);
         }
     }
 }

@@ -75,7 +75,7 @@ impl Ground {
         for (number, address) in &spec.managers {
             transport.set_address(NodeId(*number), address.clone());
         }
-        let addresses = Arc::new(AddressBook { transport });
+        let addresses = Arc::new(AddressBook { transport, node_keys: identity.node_keys().clone() });
         let marks = MarkBook::open(dir.disk().clone(), clock.clone(), dir.label().uuid)
             .with_context(|| format!("{}: check whose its files are, and its device", spec.dir.display()))?;
         let marks = Arc::new(marks);

@@ -40,6 +40,7 @@ impl State {
             incarnation: Incarnation(0),
             up: true,
             since: time,
+            holder: String::new(),
             version: 0,
         };
         let old = self.node(id);

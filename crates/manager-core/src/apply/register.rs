@@ -137,6 +137,7 @@ impl State {
             incarnation,
             up: true,
             since: old.filter(|old| old.up).map_or(time, |old| old.since),
+            holder: old.map(|old| old.holder.clone()).unwrap_or_default(),
             version: old.map_or(0, |old| old.version),
         };
         self.nodes.insert(id, Arc::new(node));

@@ -266,6 +266,7 @@ impl State {
             incarnation,
             up: true,
             since: time,
+            holder: text(),
             version: 0,
         };
         self.nodes.insert(id, Arc::new(node));

@@ -419,7 +419,9 @@ impl Conn {
             );
             return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
         }
-        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
+        let node_keys = self.shared.identity.node_keys().clone();
+        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls())
+            .and_then(|holder| admission::not_anothers(holder, &theirs, &node_keys));
         let audit = self.shared.config.audit.clone();
         let holder = holder.map_err(|error| {
             let name = self.stream.holder().map(|holder| holder.name);
@@ -427,7 +429,7 @@ impl Conn {
             audit.refused(&Refusal { from, name, operation: "hello", why: &error.message });
             (CloseReason::NotAllowed, error)
         })?;
-        let peer = PeerInfo { addr: self.addr, hello: theirs, version, holder, audit };
+        let peer = PeerInfo { addr: self.addr, hello: theirs, version, holder, audit, node_keys };
         if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
             sink.entered(&peer);
         }
