@@ -30,6 +30,8 @@ part chaos env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
     "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
 part "chaos in five partitions" env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" CAIRN_CHAOS_PARTITIONS=5 \
     "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
+part "chaos with keys" env CAIRN_CHAOS_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" CAIRN_CHAOS_KEYS=1 \
+    "$cargo" test --workspace --locked --test process -- --exact chaos::chaos --nocapture
 part records env CAIRN_RECORD_MINUTES="$minutes" CAIRN_RECORD_WRITERS="${SOAK_WRITERS:-200}" \
     "$cargo" test --workspace --locked --test process -- --exact records::soak --nocapture
 part mutations env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \

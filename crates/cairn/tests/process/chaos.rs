@@ -1,7 +1,7 @@
 //! Chaos: a cluster of real processes, each on a host of its own, whose processes are killed, stopped and restarted,
 //! whose links are cut and slowed down and whose disks are filled and lost by a seeded schedule, under clients that
 //! check everything. `make chaos MINUTES=n` runs it; with CAIRN_CHAOS_PARTITIONS=n the volume has so many meta
-//! partitions, and directories are made in all of them.
+//! partitions, and directories are made in all of them; with CAIRN_CHAOS_KEYS=1 nobody is served without a key.
 //!
 //! Clients write files anew (`versions`), append to and overwrite shared files (`appends`, `records`, `blocks`), and
 //! make, move and remove names whose histories have to be linearizable (`names`, `rounds`, checked by the crate
@@ -23,12 +23,14 @@ mod work;
 use crate::mount::seeds::{Rng, seeds};
 use crate::mount::{Mount, cannot_mount};
 use crate::net::{Cut, Net};
-use crate::support::{Cluster, Shape, text};
+use crate::secure::{file, key as key_command};
+use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::eventually;
 use faults::Chaos;
 use hosts::{Host, make_blocks};
 use logs::Said;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,6 +53,10 @@ const SMALL: [&str; 2] = ["data4", "data5"];
 const SMALL_MB: u32 = 4096;
 /// Set where this runs as root of a user name space.
 const INSIDE: &str = "CAIRN_CHAOS_INSIDE";
+/// Set where all are to have keys.
+const KEYS: &str = "CAIRN_CHAOS_KEYS";
+/// Directory of the authority of this run; the key of all clients is in `$CAIRN_KEY` then.
+const AUTHORITY: &str = "CAIRN_CHAOS_AUTHORITY";
 /// Quick repair, collection and scrubs, so that they are part of it; and a reserve that small disks have.
 const SETTINGS: [&str; 8] = [
     "disk_reserve=64m",
@@ -83,6 +89,37 @@ fn volume_of_several(cluster: &Cluster, partitions: &str) {
     cluster.wait_volume();
 }
 
+/// Gives all servers keys of this run's authority.
+fn give_keys(cluster: &mut Cluster, authority: &Path) {
+    let list = cluster.path("revoked");
+    std::fs::write(&list, "").expect("a list");
+    for name in cluster.names() {
+        let key = file(cluster, &name);
+        // Whoever insists on more and whoever does not work together.
+        let data = if name == "data2" { "private" } else { "authenticated" };
+        cluster.set_security(&name, Some(&format!("key = {key:?}\nrevoked = {list:?}\ndata = {data:?}\n")));
+        let ca = authority.to_str().expect("UTF-8");
+        key_command(cluster, &["node", "--ca", ca, &format!("{name}.toml")]);
+    }
+    cluster.key = std::env::var_os("CAIRN_KEY").map(PathBuf::from);
+}
+
+/// Runs this test again with a key in its environment, which all that it starts take from there.
+fn with_keys() -> bool {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ca, own) = (dir.path().join("authority"), dir.path().join("own.key"));
+    let run = |args: &[&std::ffi::OsStr]| {
+        let output = Command::new(binary()).arg("key").args(args).output().expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    run(&["init".as_ref(), ca.as_os_str()]);
+    run(&["admin".as_ref(), "chaos".as_ref(), "--ca".as_ref(), ca.as_os_str(), "--out".as_ref(), own.as_os_str()]);
+    let this = std::env::current_exe().expect("this program");
+    let mut again = Command::new(this);
+    again.args(["--exact", "chaos::chaos", "--nocapture"]).env("CAIRN_KEY", &own).env(AUTHORITY, &ca);
+    again.status().expect("it starts").success()
+}
+
 fn client_name(client: usize) -> String {
     format!("client{}", client + 1)
 }
@@ -99,6 +136,9 @@ fn begin(seed: u64) -> Option<Chaos> {
     let mut cluster = Cluster::prepare_at(SHAPE, managers, |name| net.address(name));
     for name in cluster.names() {
         cluster.give_space(&name, net.enter(&name));
+    }
+    if let Some(authority) = std::env::var_os(AUTHORITY) {
+        give_keys(&mut cluster, Path::new(&authority));
     }
     let mut small = BTreeMap::new();
     for name in SMALL {
@@ -276,6 +316,9 @@ fn chaos() {
     let Ok(minutes) = std::env::var("CAIRN_CHAOS_MINUTES") else {
         return eprintln!("not run here: chaos; make test runs it behind all tests, make chaos MINUTES=n by itself");
     };
+    if std::env::var_os(KEYS).is_some() && std::env::var_os(AUTHORITY).is_none() {
+        return assert!(with_keys(), "chaos failed with keys; see above");
+    }
     let skipped = "chaos: skipped: it needs unshare, nsenter and ip, and root or user name spaces";
     if !rustix::process::getuid().is_root() {
         match inside_user_namespace() {

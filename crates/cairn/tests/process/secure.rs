@@ -1,4 +1,5 @@
 //! Clusters with security: who has a key is served, strangers are not, and a cluster gets there while it serves.
+use crate::mount::{Mount, cannot_mount};
 use crate::private::is_root;
 use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::until_told;
@@ -150,6 +151,44 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// A mount that is in use, with a file that stays open.
+struct HeldMount {
+    mount: Mount,
+    file: fs::File,
+    written: String,
+}
+
+impl HeldMount {
+    fn begin(cluster: &Cluster, mode: &str, key: Option<&str>) -> Self {
+        let options = key.map(|key| format!("key={}", file(cluster, key).display())).unwrap_or_default();
+        let mount = Mount::new(cluster, &format!("mount-{mode}"), "/", &options);
+        let file = fs::File::create(mount.path(&format!("held-{mode}"))).expect("a file on the mount");
+        let mut held = Self { mount, file, written: String::new() };
+        held.work();
+        held
+    }
+
+    /// Writes and reads on.
+    fn work(&mut self) {
+        let line = format!("{}\n", "held ".repeat(1 + self.written.len() % 977));
+        self.file.write_all(line.as_bytes()).expect("written through the mount");
+        self.file.sync_all().expect("durable");
+        self.written.push_str(&line);
+        fs::read_dir(self.mount.path("")).expect("listed").for_each(drop);
+    }
+
+    fn end(mut self) {
+        self.work();
+        let Self { mount, file, written } = self;
+        drop(file);
+        let name = fs::read_dir(mount.path("")).expect("listed").flatten();
+        let held = name.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("held-"));
+        assert!(held.map(|path| fs::read_to_string(path).expect("read")).any(|text| text == written), "other bytes");
+        let output = mount.umount();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
+
 /// A cluster could get its security only by a stop; or a client that works meanwhile would lose what it wrote.
 #[test]
 fn a_cluster_becomes_secure_process_by_process_while_somebody_writes() {
@@ -186,19 +225,25 @@ fn a_cluster_becomes_secure_process_by_process_while_somebody_writes() {
             let went_on = || done.load(Ordering::Relaxed) > before + 1 || writer.is_finished();
             until_told("two more files", went_on, || done.load(Ordering::Relaxed).to_string());
         };
+        let mut held: Option<HeldMount> = None;
         for (mode, key) in [("permissive", None), ("required", Some("alice"))] {
             // Before anybody demands a key, all who write have one.
             *key_of_writer.lock() = key.map(|name| file(&cluster, name));
             cluster.key = key.map(|_| file(&cluster, "ops"));
             more(&writer);
+            // A mount is in use all through a round; between them it gets a key.
+            held.take().into_iter().for_each(HeldMount::end);
+            held = (cannot_mount().is_none()).then(|| HeldMount::begin(&cluster, mode, key));
             for name in &names {
                 cluster.stop(name);
                 set_mode(&mut cluster, name, Some(mode));
                 cluster.restart(name);
                 cluster.wait_healthy();
                 more(&writer);
+                held.iter_mut().for_each(HeldMount::work);
             }
         }
+        held.take().into_iter().for_each(HeldMount::end);
         drop(ends);
         writer.join().expect("every write was answered");
     });
@@ -302,6 +347,60 @@ fn a_server_shows_a_later_key_without_a_restart() {
     until_told("no end to be told", || !ends(&cluster), || status(&cluster));
     cluster.key = Some(file(&cluster, "alice"));
     cluster.ok(&["fs", "ls", "/"]);
+    cluster.check_logs();
+}
+
+/// Id of a node.
+pub fn node_id(cluster: &Cluster, name: &str) -> u32 {
+    let all = text(&cluster.cairn(&["admin", "node", "ls", "--json"]).stdout);
+    let nodes = all.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let own = nodes.into_iter().find(|node| node["host"] == name).unwrap_or_else(|| panic!("{name} is not in {all}"));
+    own["id"].as_u64().or_else(|| own["node"].as_u64()).expect("an id") as u32
+}
+
+/// A stolen key of one server would take the place of another one; or a server get no new key under another name.
+#[test]
+fn a_node_is_bound_to_its_key() {
+    let mut cluster = Cluster::prepare(Shape { managers: 1, metas: 1, datas: 2, racks: 2 });
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "ops"));
+    cluster.start_all();
+    cluster.wait_volume();
+    let bound = |cluster: &Cluster| cluster.read_log("manager1").matches("bound to its key").count();
+    until_told("all nodes to be bound", || bound(&cluster) >= 3, || cluster.read_log("manager1"));
+    cluster.stop("data2");
+    let (own, kept) = (file(&cluster, "data2"), cluster.path("kept"));
+    fs::rename(&own, &kept).expect("put away");
+    let put = |from: &Path| {
+        fs::copy(from, &own).expect("a copy");
+        fs::set_permissions(&own, Permissions::from_mode(0o600)).expect("a mode");
+    };
+    put(&file(&cluster, "data1"));
+    cluster.allow_error("has the key of data2");
+    cluster.launch("data2");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2, and whoever says");
+    until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
+    cluster.kill("data2");
+    // Under another name it takes over when the one of before is revoked, and not sooner.
+    fs::remove_file(&own).expect("removed");
+    key(&cluster, &["node", "--ca", "authority", "--name", "data2b", "data2.toml"]);
+    cluster.launch("data2");
+    let refused = |cluster: &Cluster| cluster.read_log("data2").contains("says that it is n");
+    until_told("the refusal", || refused(&cluster), || cluster.read_log("data2"));
+    fs::write(cluster.path("revoked"), "data2\n").expect("a list");
+    cluster.wait_ready("data2");
+    until_told("it to be bound anew", || bound(&cluster) >= 4, || cluster.read_log("manager1"));
+    cluster.wait_healthy();
+    // Its former key is good for nothing any more, and after a restart of the manager that is still so.
+    cluster.kill("manager1");
+    cluster.restart("manager1");
+    cluster.wait_healthy();
+    cluster.stop("data2");
+    fs::write(cluster.path("revoked"), "").expect("a list");
+    put(&kept);
+    cluster.launch("data2");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2b, and whoever says");
+    until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
     cluster.check_logs();
 }
 

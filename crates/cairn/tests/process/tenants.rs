@@ -400,6 +400,18 @@ fn servers_among_themselves(cluster: &Cluster, servers: &Servers) {
     let beat = HeartbeatRequest { node: 1, ..Default::default() };
     let error = data.call(&servers.manager, Opcode::Heartbeat, &beat).expect_err("it is no manager");
     assert!(error.code == ErrorCode::NotPermitted && error.message.contains("does not speak for"), "{error}");
+    // Of its own kind, too, once nodes are bound to the keys that they showed.
+    let bound = || cluster.read_log("manager1").matches("bound to its key").count();
+    until_told("all nodes to be bound", || bound() >= 4, || bound().to_string());
+    let data2 = crate::secure::node_id(cluster, "data2");
+    let beat = HeartbeatRequest { node: data2, ..Default::default() };
+    let error = data.call(&servers.manager, Opcode::Heartbeat, &beat).expect_err("it is another node");
+    assert!(error.code == ErrorCode::NotPermitted, "{error}");
+    assert!(error.message.contains("data1") || error.message.contains("the key of data2"), "{error}");
+    let other = Asker::new(Some(&file(cluster, "data2")));
+    if let Err(error) = other.call(&servers.manager, Opcode::Heartbeat, &beat) {
+        assert!(error.code != ErrorCode::NotPermitted, "{error}");
+    }
 }
 
 /// The log of the servers tells of all this.
