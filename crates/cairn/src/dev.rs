@@ -76,7 +76,7 @@ pub fn run(args: DevArgs) -> Result<(), ServeError> {
     let signals = Signals::new(&runtime)?;
     let nodes = start_nodes(&args, keys.as_ref(), &runtime).map_err(name_the_risk)?;
     let (address, http) = (nodes[0].address(), nodes[0].http_address());
-    // Taken away when the cluster ends. Before it serves: a command that waits for it finds the key.
+    // Before it serves: a command that waits for it finds the key.
     let _placed = let_commands_in(&args, keys.as_ref(), &address)?;
     runtime.block_on(wait_usable(&address, keys.as_ref()))?;
     announce(&address, &http)?;
@@ -124,7 +124,7 @@ fn let_commands_in(args: &DevArgs, keys: Option<&DevKeys>, address: &str) -> any
         return Ok(None);
     };
     let dir = std::path::absolute(&args.data_dir)?;
-    let (placed, wrong) = UserKey::place(address, &keys.client_text()?, &dir);
+    let (placed, wrong) = UserKey::place(address, &keys.client_text()?, &dir, !args.listen.ends_with(":0"));
     let own = std::path::absolute(keys.client())?;
     let key = own.display();
     for why in wrong {

@@ -15,6 +15,12 @@ use std::path::Path;
 /// Comes before what the connection exports, so that the signature is good for nothing else.
 const PURPOSE: &[u8] = b"cairn authority: whoever speaks here has this key\0";
 
+/// Where the secret begins in what the library writes, what stands before it behind the length, and what stands before
+/// it where the public half is left out.
+const SEED_AT: usize = 16;
+const BEFORE_SEED_V2: [u8; 14] = [2, 1, 1, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const BEFORE_SEED_V1: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+
 /// A public key (Ed25519) as it stands in a certificate.
 pub(crate) struct RawKey(pub(crate) [u8; 32]);
 
@@ -69,9 +75,13 @@ impl NewKey {
         self.public
     }
 
-    /// The private key (PEM).
+    /// The private key (PEM), in the form that all programs read: without the public half (RFC 8410, section 7).
     pub fn text(&self) -> String {
-        self.pair.serialize_pem()
+        let both = self.pair.serialize_der();
+        let seed = both.get(SEED_AT..SEED_AT + 32).filter(|_| both[2..SEED_AT] == BEFORE_SEED_V2);
+        let alone = seed.map(|seed| [&BEFORE_SEED_V1[..], seed].concat());
+        let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        pem::encode_config(&pem::Pem::new("PRIVATE KEY", alone.unwrap_or(both)), lines)
     }
 
     /// Shows whoever exported the same of his side of a connection that the private key is here.
@@ -100,4 +110,28 @@ impl NewKey {
 /// Whether whoever speaks on a connection has the private key.
 pub fn is_proven(public_key: &[u8; 32], exported: &[u8; 32], proof: &[u8; 64]) -> bool {
     UnparsedPublicKey::new(&ED25519, public_key).verify(&[PURPOSE, exported].concat(), proof).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other programs would refuse the private key in a key file, or it would be another one when it is read.
+    #[test]
+    fn a_private_key_is_written_in_the_usual_form() {
+        let key = NewKey::generate().expect("a key");
+        let parsed = pem::parse(key.text()).expect("PEM");
+        assert_eq!((parsed.tag(), parsed.contents().len()), ("PRIVATE KEY", 48));
+        assert_eq!(parsed.contents()[..16], BEFORE_SEED_V1);
+        let again = NewKey::parse(&key.text()).expect("read");
+        assert_eq!((again.public(), again.text()), (key.public(), key.text()));
+        // What earlier builds wrote.
+        let before = NewKey::parse(&key.pair.serialize_pem()).expect("read");
+        assert_eq!(before.public(), key.public());
+        let exported = [7; 32];
+        let proof = again.prove(&exported).expect("signed");
+        assert!(is_proven(&key.public(), &exported, &proof));
+        assert!(!is_proven(&key.public(), &[8; 32], &proof), "it is good on one connection");
+        assert!(!is_proven(&NewKey::generate().expect("a key").public(), &exported, &proof));
+    }
 }

@@ -53,7 +53,10 @@ fn caller_of_sudo() -> Option<u32> {
 
 /// Reads a key, if it is nobody's but its owner's.
 pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, SecurityError> {
-    let file = File::open(path).map_err(|error| SecurityError::io(path, error))?;
+    // What is no ordinary file is refused, and not waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| SecurityError::io(path, error))?;
     check(path, &file)?;
     let mut bytes = Vec::new();
     file.take(SECRET_MAX).read_to_end(&mut bytes).map_err(|error| SecurityError::io(path, error))?;

@@ -37,6 +37,13 @@ fn keys_are_their_owners_alone() {
         fs::set_permissions(path, Permissions::from_mode(good)).expect("a mode");
         KeyFile::read(&key).expect("its owner's again");
     }
+    // What would keep a reader waiting for ever.
+    let pipe = place.join("pipe");
+    let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status();
+    if made.is_ok_and(|made| made.success()) {
+        assert!(matches!(KeyFile::read(&pipe), Err(SecurityError::Exposed { .. })));
+        fs::remove_file(&pipe).expect("removed");
+    }
     // What is there is not replaced by the way.
     assert!(matches!(write_secret(&key, "x", false), Err(SecurityError::Exists(_))));
     KeyFile::read(&key).expect("as it was");

@@ -2,9 +2,10 @@
 //! `~/.config/cairn/HOST:PORT`.
 //!
 //! Invariants: nothing that another user could have put there is followed, replaced or trusted, wherever the directory
-//! is; a key that no `cairn dev` wrote stays as it is; what was put there goes when the cluster ends. A kill leaves it,
-//! and the next `cairn dev` at the address replaces it, or takes it away if it has no keys. Not here: how commands find
-//! it (`client::key`).
+//! is; a key that no `cairn dev` wrote stays as it is; who has a key speaks to nobody without one, so it stays when the
+//! cluster ends: another user who listens at the address then gets nothing out of commands. The next `cairn dev` at the
+//! address replaces it, or takes it away if it has no keys. Where the system picked the port nobody comes back to the
+//! address, and it goes with the cluster. Not here: how commands find it (`client::key`).
 use cairn_client::key::directory;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -26,11 +27,13 @@ pub struct UserKey {
     /// Names, and what was written.
     placed: Vec<String>,
     text: String,
+    stays: bool,
 }
 
 impl UserKey {
-    /// Puts a key there for all names of an address. What went wrong is told in sentences.
-    pub fn place(address: &str, key: &str, cluster: &Path) -> (Option<UserKey>, Vec<String>) {
+    /// Puts a key there for all names of an address, where it stays or goes with the cluster. What went wrong is told in
+    /// sentences.
+    pub fn place(address: &str, key: &str, cluster: &Path, stays: bool) -> (Option<UserKey>, Vec<String>) {
         let opened = user_directory().and_then(|path| {
             make(&path)?;
             Ok((enter(&path)?, path))
@@ -49,13 +52,13 @@ impl UserKey {
                 Err(why) => wrong.push(format!("{}: {why}", path.join(name).display())),
             }
         }
-        (Some(UserKey { dir, placed, text }), wrong)
+        (Some(UserKey { dir, placed, text, stays }), wrong)
     }
 }
 
 impl Drop for UserKey {
     fn drop(&mut self) {
-        for name in &self.placed {
+        for name in self.placed.iter().filter(|_| !self.stays) {
             // Somebody else's by now, or gone: it stays as it is.
             if matches!(read(&self.dir, name), Ok(Some(found)) if found == self.text) {
                 let _ = unlinkat(&self.dir, name.as_str(), AtFlags::empty());

@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -55,6 +56,8 @@ struct Rules {
     token: Option<TokenFile>,
     tls: Option<Arc<Tls>>,
     audit: Audit,
+    /// That the tokens cannot be read is in the log.
+    told: AtomicBool,
 }
 
 /// Whoever is at the other end of a connection.
@@ -72,7 +75,7 @@ impl HttpDoor {
         let usual = if is_required || token.is_some() { Strangers::Health } else { Strangers::All };
         let strangers = spec.strangers.unwrap_or(usual);
         let acceptor = tls.as_ref().and_then(|tls| tls.web_server()).map(TlsAcceptor::from);
-        Ok(HttpDoor { rules: Arc::new(Rules { strangers, token, tls, audit }), acceptor })
+        Ok(HttpDoor { rules: Arc::new(Rules { strangers, token, tls, audit, told: AtomicBool::new(false) }), acceptor })
     }
 }
 
@@ -150,10 +153,16 @@ impl Rules {
             );
         }
         match file.has(token) {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.told.store(false, Relaxed);
+                Ok(())
+            }
             Ok(false) => Err("the token is none of this node's: compare it with the file of its http.token".to_owned()),
             Err(error) => {
-                tracing::error!(%error, "the tokens for HTTP cannot be read, so none counts");
+                // Strangers can make it come as often as they like.
+                if !self.told.swap(true, Relaxed) {
+                    tracing::error!(%error, "the tokens for HTTP cannot be read, so none counts");
+                }
                 Err("this node cannot read its tokens; its log says why".to_owned())
             }
         }

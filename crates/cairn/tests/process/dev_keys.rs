@@ -78,7 +78,18 @@ fn a_new_cluster_serves_who_started_it_and_nobody_else() {
     let one = Dev::start_with(dir.path(), "one", &["--listen", &at]);
     assert!(one.ok(&["fs", "ls", "/"]).contains("of-one"));
     assert_eq!(one.terminate(), Some(0));
-    assert_eq!(names(&place(dir.path())), Vec::<String>::new(), "nothing is left behind");
+    // Who listens there meanwhile is told nothing.
+    assert_eq!(names(&place(dir.path())), [at.clone(), local]);
+    let listener = std::net::TcpListener::bind(&at).expect("the port is free");
+    let mut command = std::process::Command::new(crate::support::binary());
+    command.args(["--timeout", "5", "--cluster", &at, "fs", "ls", "/secret-name"]).env_remove("CAIRN_KEY");
+    let mut asking = command.env("XDG_CONFIG_HOME", dir.path().join("config")).spawn().expect("it runs");
+    let (mut stranger, _) = listener.accept().expect("it connects");
+    let mut first = [0; 5];
+    std::io::Read::read_exact(&mut stranger, &mut first).expect("it begins");
+    assert_eq!(first[0], 0x16, "a handshake, and nothing before it");
+    drop((stranger, listener));
+    assert!(!asking.wait().expect("it ends").success());
 }
 
 /// With `sudo` the owner of a cluster could not use it; or root would take keys that anybody may have put somewhere.
@@ -178,6 +189,7 @@ fn a_key_is_not_put_where_others_have_a_hand_in_it() {
     refused("did not write is there, and stays");
     assert_eq!(fs::read_to_string(&theirs).expect("read"), "the only key of a cluster");
     fs::remove_file(&theirs).expect("removed");
+    fs::remove_file(&linked).expect("it was put there");
     symlink(trap.join("file"), &linked).expect("a link");
     refused("it is a link, and is not followed");
     assert_eq!(names(&trap), Vec::<String>::new());
