@@ -253,8 +253,8 @@ impl AuditLog {
 
     fn start_with(path: &Path, max: u64) -> anyhow::Result<Self> {
         let files = Files::open(path, max);
-        let mut files = files
-            .with_context(|| format!("the audit log {} cannot be written; make its directory", path.display()))?;
+        let mut files =
+            files.with_context(|| format!("the audit log {} cannot be written; make its directory", path.display()))?;
         let begun = json!({ "time": moment(cairn_security::now()), "event": "begun", "pid": std::process::id() });
         files.append(&[begun]).with_context(|| format!("the audit log {} cannot be written", path.display()))?;
         let (lines, waiting) = sync_channel(WAITING_MAX);

@@ -5,7 +5,7 @@
 //! (`keys/enrol.rs`, `security/renewal.rs`).
 use anyhow::{Context, anyhow};
 use cairn_rpc::carrier::Carrier;
-use cairn_security::{NewKey, authority_name, exported, explain, is_joining};
+use cairn_security::{NewKey, authority_name, explain, exported, is_joining};
 use cairn_wire::enrol::{self, Asked, LENGTH_LEN, MESSAGE_MAX, Proven};
 use std::io;
 use std::sync::Arc;

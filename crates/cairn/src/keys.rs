@@ -120,11 +120,7 @@ struct ClientArgs {
 struct RightsArgs {
     /// A volume that the key opens, for reading alone (:ro) or for reading and writing (:rw, also without); may be
     /// repeated
-    #[arg(
-        long = "volume",
-        value_name = "VOLUME[:ro|:rw]",
-        conflicts_with = "all_volumes"
-    )]
+    #[arg(long = "volume", value_name = "VOLUME[:ro|:rw]", conflicts_with = "all_volumes")]
     volumes: Vec<String>,
     /// Every volume that there is or will be, for reading alone (ro) or for reading and writing (rw)
     #[arg(long, value_name = "ro|rw", num_args = 0..=1, default_missing_value = "rw", require_equals = true)]

@@ -92,9 +92,10 @@ impl Security {
     /// Keeps looking at the list of revoked keys and at the file of the key, and renews that, until the handle is
     /// aborted.
     pub fn watch(&self, runtime: &tokio::runtime::Handle) -> tokio::task::AbortHandle {
-        let renewing = self.authority.clone().map(|authority| {
-            Renewal::new(self.tls.clone(), self.key.clone(), authority, self.trouble.clone()).run()
-        });
+        let renewing = self
+            .authority
+            .clone()
+            .map(|authority| Renewal::new(self.tls.clone(), self.key.clone(), authority, self.trouble.clone()).run());
         let list = self.revoked.clone();
         let mut key = KeyWatch::new(self.tls.clone(), self.key.clone());
         let looking = async move {

@@ -1,11 +1,11 @@
 //! `cairn server --config FILE`: one process with the roles that the file names, until SIGTERM or SIGINT.
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
+use crate::joining::Refused;
 use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec, OtherMember};
 use crate::notify::Notify;
 use crate::private;
-use crate::joining::Refused;
 use crate::security::NotItsKey;
 use cairn_cli::Exit;
 use cairn_security::SecurityError;

@@ -32,8 +32,8 @@ pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Resp
 pub use config::{ClientConfig, HANDSHAKE_BYTES_MAX, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};
 pub use identity::Identity;
-pub use node_keys::NodeKeys;
 pub use leader::{LeaderClient, LeaderError, Repeat};
+pub use node_keys::NodeKeys;
 pub use payload::Payload;
 pub use server::{
     CloseReason, LATENCY_BOUNDS_US, Latency, LatencyOf, Outcome, PeerInfo, Reply, ReplyBatch, Request, RequestSink,

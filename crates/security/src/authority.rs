@@ -9,9 +9,9 @@ mod tokens;
 
 use crate::error::SecurityError;
 use crate::new_key::NewKey;
+use crate::now;
 use crate::secret_file::{read_secret, write_secret};
 use crate::validity::Validity;
-use crate::now;
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX, NAME_MAX};
@@ -122,7 +122,8 @@ impl Authority {
 
     /// Opens one that was made.
     pub fn open(dir: &Path) -> Result<Self, SecurityError> {
-        let not_a_key = |path: &Path, why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
+        let not_a_key =
+            |path: &Path, why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
         let text = |name: &str| {
             let path = dir.join(name);
             let bytes = read_secret(&path)?;
@@ -163,7 +164,7 @@ impl Authority {
         self.note(&holder, if wanted.again { Given::Again } else { Given::First })?;
         let key = NewKey::generate()?;
         let certificate = self.signer.certificate(&holder, made, &key.public())?;
-        Ok(key.file(&holder, &certificate, &[self.der.clone()]))
+        Ok(key.file(&holder, &certificate, std::slice::from_ref(&self.der)))
     }
 
     /// Makes the next certificate of a holder who showed the present one, for another key of his, for as long as the

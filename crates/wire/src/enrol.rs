@@ -91,9 +91,7 @@ pub fn decode_asked(message: &[u8]) -> Option<Asked> {
         Some(Proven { public_key: public_key.try_into().ok()?, proof: proof.try_into().ok()? })
     };
     match messages::Request::decode(message).ok()?.asked? {
-        One::Enrol(enrol) => {
-            Some(Asked::Enrol(enrol.secret.try_into().ok()?, proven(enrol.public_key, enrol.proof)?))
-        }
+        One::Enrol(enrol) => Some(Asked::Enrol(enrol.secret.try_into().ok()?, proven(enrol.public_key, enrol.proof)?)),
         One::Renew(renew) => Some(Asked::Renew(proven(renew.public_key, renew.proof)?)),
     }
 }

@@ -89,7 +89,9 @@ fn key(config: &Config, security: &SecuritySpec) -> Option<Finding> {
         return Some(Finding::good("key", what));
     }
     let todo = match renewed {
-        Some(_) => "look in the node's log why it is not renewed; when it has ended, cairn key token and cairn key enrol, both with --replace",
+        Some(_) => {
+            "look in the node's log why it is not renewed; when it has ended, cairn key token and cairn key enrol, both with --replace"
+        }
         None => "cairn key node --replace; the node takes the new key by itself",
     };
     Some(Finding::warning("key", format!("{what}, in {left} days"), "then nobody speaks to this node", todo))

@@ -84,7 +84,8 @@ fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> a
     let secret = token.secret;
     let asking = joining::ask(at, enrolling(token.fingerprint)?, &key, |proven| Asked::Enrol(secret, proven));
     let Answered { certificate, shown } = runtime.block_on(asking)?;
-    let authority = authority_of(&shown, &token.fingerprint).context("the authority showed no certificate of its own")?;
+    let authority =
+        authority_of(&shown, &token.fingerprint).context("the authority showed no certificate of its own")?;
     let holder = holder_of(&certificate).context("the authority's certificate names nobody")?;
     let text = key.file(&holder, &certificate, &[authority]);
     let got = KeyFile::parse(file, text.as_bytes())?;

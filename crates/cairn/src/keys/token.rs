@@ -72,7 +72,8 @@ fn life(text: &str) -> Result<u64, String> {
 pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     let caller = match &args.roles {
         Some(roles) => Caller::Node(Roles::parse(roles).ok_or_else(|| {
-            let why = format!("{roles:?} are no roles: manager, meta, data, or several in this order, such as meta+data");
+            let why =
+                format!("{roles:?} are no roles: manager, meta, data, or several in this order, such as meta+data");
             ServeError::Usage(why)
         })?),
         None if args.admin => Caller::Admin,
@@ -113,8 +114,12 @@ fn node_of(caller: Caller, id: Option<u32>) -> Result<NodeId, ServeError> {
     let is_manager = matches!(caller, Caller::Node(roles) if roles.meets(Roles::MANAGER));
     match (is_manager, id) {
         (true, Some(id @ 1..=MANAGER_ID_MAX)) => Ok(NodeId(id)),
-        (true, _) => usage("the key of a manager is that of one member: say --node N, with the N of manager.member (1 to 15)"),
-        (false, Some(1..=MANAGER_ID_MAX)) => usage("ids up to 15 are managers': leave --node out, or give the id that cairn admin node ls shows"),
+        (true, _) => {
+            usage("the key of a manager is that of one member: say --node N, with the N of manager.member (1 to 15)")
+        }
+        (false, Some(1..=MANAGER_ID_MAX)) => {
+            usage("ids up to 15 are managers': leave --node out, or give the id that cairn admin node ls shows")
+        }
         (false, id) => Ok(NodeId(id.unwrap_or(0))),
     }
 }

@@ -89,7 +89,8 @@ impl Door for HttpDoor {
                 None => Box::new(stream),
                 Some(acceptor) => {
                     let bounded = Carrier::bounded(stream, HANDSHAKE_BYTES_MAX);
-                    let mut stream = acceptor.accept(bounded).await.inspect_err(|error| self.rules.note(&guest, error))?;
+                    let mut stream =
+                        acceptor.accept(bounded).await.inspect_err(|error| self.rules.note(&guest, error))?;
                     stream.get_mut().0.unbound();
                     guest.holder = Tls::peer(stream.get_ref().1.peer_certificates());
                     guest.is_private = true;

@@ -26,7 +26,8 @@ pub struct NodeWatch {
 impl Contributor for NodeWatch {
     fn heartbeat(&self, heartbeat: &mut HeartbeatRequest) {
         let said = std::mem::take(&mut heartbeat.problem);
-        let all = [self.shortage(), self.crowded(), self.few.clone(), self.key.as_ref().and_then(|tell| tell()), Some(said)];
+        let all =
+            [self.shortage(), self.crowded(), self.few.clone(), self.key.as_ref().and_then(|tell| tell()), Some(said)];
         let all: Vec<String> = all.into_iter().flatten().filter(|problem| !problem.is_empty()).collect();
         heartbeat.problem = all.join("; ");
     }

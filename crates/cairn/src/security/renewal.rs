@@ -63,7 +63,11 @@ impl Renewal {
                     let why = format!("{error:#}");
                     // The same again and again is said once.
                     if self.trouble.lock().replace(why.clone()).as_ref() != Some(&why) {
-                        tracing::warn!(authority = self.authority, why, "this server's key cannot be renewed; it is tried again");
+                        tracing::warn!(
+                            authority = self.authority,
+                            why,
+                            "this server's key cannot be renewed; it is tried again"
+                        );
                     }
                 }
             }
@@ -106,7 +110,10 @@ fn finish(path: &Path, file: &KeyFile, key: &NewKey, answered: &Answered) -> any
     next.check()?;
     let (had, got) = (file.holder(), next.holder());
     let is_same = got.name == had.name && got.caller == had.caller && got.node == had.node;
-    anyhow::ensure!(is_same && got.until >= had.until, "the authority gave out the key {got}, which is no later one of {had}");
+    anyhow::ensure!(
+        is_same && got.until >= had.until,
+        "the authority gave out the key {got}, which is no later one of {had}"
+    );
     write_secret(path, &text, true)?;
     match fs::remove_file(pending(path)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("removing what was pending"),

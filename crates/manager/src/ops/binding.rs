@@ -33,7 +33,11 @@ fn standing(node: &Node, holder: &Holder, is_revoked: impl Fn(&str) -> bool) -> 
 
 impl Manager {
     /// Whether whoever registers may be the node that he says, as far as that is bound.
-    pub(crate) fn check_registration(&self, holder: Option<&Holder>, request: &RegisterRequest) -> Result<(), WireError> {
+    pub(crate) fn check_registration(
+        &self,
+        holder: Option<&Holder>,
+        request: &RegisterRequest,
+    ) -> Result<(), WireError> {
         let by_uuid = |state: &State| {
             let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
             node.or_else(|| state.node(NodeId(request.node))).cloned()
@@ -43,7 +47,9 @@ impl Manager {
 
     /// The same of whoever is heard as a node, which is bound where it is not yet.
     pub(crate) async fn check_heard(&self, holder: Option<&Holder>, node: NodeId) -> Result<(), WireError> {
-        let Some((node, Standing::Free)) = self.check_bound(holder, |state| state.node(node).cloned())? else { return Ok(()) };
+        let Some((node, Standing::Free)) = self.check_bound(holder, |state| state.node(node).cloned())? else {
+            return Ok(());
+        };
         let level = self.look_in_cluster(|state, _| Ok(state.level()))?;
         let Some(holder) = holder.filter(|_| level >= BINDING_LEVEL) else { return Ok(()) };
         let command = BindNode { node: node.id.get(), holder: holder.name.clone(), former: node.holder.clone() };

@@ -12,15 +12,8 @@ fn messages_have_the_bytes_that_the_page_says() {
     let golden = [&[102, 0, 0, 0, 0x12, 100, 0x0a, 32][..], &[3; 32], &[0x12, 64], &[5; 64]].concat();
     assert_eq!(renew, golden);
     let enrol = encode_asked(&Asked::Enrol([7; 16], proven()));
-    let golden = [
-        &[120, 0, 0, 0, 0x0a, 118, 0x0a, 16][..],
-        &[7; 16],
-        &[0x12, 32],
-        &[3; 32],
-        &[0x1a, 64],
-        &[5; 64],
-    ]
-    .concat();
+    let golden =
+        [&[120, 0, 0, 0, 0x0a, 118, 0x0a, 16][..], &[7; 16], &[0x12, 32], &[3; 32], &[0x1a, 64], &[5; 64]].concat();
     assert_eq!(enrol, golden);
     assert_eq!(encode_answer(&Ok(vec![9, 9])), [4, 0, 0, 0, 0x0a, 2, 9, 9]);
     assert_eq!(encode_answer(&Err("no".to_owned())), [4, 0, 0, 0, 0x12, 2, b'n', b'o']);

@@ -19,7 +19,7 @@ pub struct Network(u128);
 impl Network {
     pub fn of(from: IpAddr) -> Self {
         Self(match from {
-            IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped().to_bits()),
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
             IpAddr::V6(v6) => v6.to_bits() & !u128::from(u64::MAX),
         })
     }

@@ -3,9 +3,7 @@ use super::crowd::Network;
 use crate::audit::Desk as AuditDesk;
 use cairn_rpc::carrier::Carrier;
 use cairn_rpc::{AuditSink, Refusal};
-use cairn_security::{
-    Authority, Denied, Issued, Revoked, date, exported, explain, holder_of, is_joining, is_proven,
-};
+use cairn_security::{Authority, Denied, Issued, Revoked, date, explain, exported, holder_of, is_joining, is_proven};
 use cairn_wire::enrol::{self, Answer, Asked, LENGTH_LEN, MESSAGE_MAX};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

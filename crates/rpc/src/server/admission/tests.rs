@@ -14,8 +14,14 @@ fn tls() -> (tempfile::TempDir, std::path::PathBuf, Arc<Revoked>, Arc<Tls>) {
     let dir = tempfile::tempdir().expect("a directory");
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let caller = Caller::Node(Roles::ALL);
-    let wanted =
-        Wanted { name: "n".to_owned(), caller, node: NodeId(0), life: 9 * DAY, rights: Rights::everything(), again: false };
+    let wanted = Wanted {
+        name: "n".to_owned(),
+        caller,
+        node: NodeId(0),
+        life: 9 * DAY,
+        rights: Rights::everything(),
+        again: false,
+    };
     let (key, list) = (dir.path().join("n.key"), dir.path().join("revoked"));
     write_secret(&key, &authority.issue(&wanted).expect("a key"), false).expect("written");
     std::fs::write(&list, "").expect("a list");
