@@ -13,9 +13,9 @@ use cairn_cli::GlobalArgs;
 use cairn_security::{KeyFile, NewKey, authority_of, enrolling, holder_of, write_secret};
 use cairn_wire::enrol::{Asked, JoinToken};
 use clap::Args;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Beside the file of a key: the private key, until it has a certificate.
@@ -69,10 +69,10 @@ pub fn run(args: EnrolArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     }
     let text = fetch(&token, &at, &file, config.as_ref())?;
     write_secret(&file, &text, args.replace).map_err(anyhow::Error::from)?;
-    give_to_owner_of_directory(&file)?;
     let pending = pending(&file);
     fs::remove_file(&pending).with_context(|| format!("removing {}", pending.display()))?;
     let written = KeyFile::read(&file).context("the key that was just fetched")?;
+    give_to_owner_of_directory(&file)?;
     tell(&file, written.holder(), Target::Written, global);
     Ok(())
 }
@@ -119,13 +119,24 @@ fn read_config(path: &Path) -> Result<Config, ServeError> {
     Ok(config::parse(&shown, &text)?)
 }
 
-/// Root makes a key for whom the directory is: the user of the server, who has to read it.
+/// Root makes a key for whom the directory is: the user of the server, who has to read it. That user may have put
+/// something else in its place meanwhile: only a file of root's that is nowhere else is given away.
 fn give_to_owner_of_directory(file: &Path) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let owner = fs::metadata(above).with_context(|| above.display().to_string())?;
-    let given = std::os::unix::fs::lchown(file, Some(owner.uid()), Some(owner.gid()));
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(file);
+    let opened = opened.with_context(|| file.display().to_string())?;
+    let found = opened.metadata().with_context(|| file.display().to_string())?;
+    anyhow::ensure!(
+        found.is_file() && found.nlink() == 1 && found.uid() == 0,
+        "{} is not the file that was just written: somebody else changes {}",
+        file.display(),
+        above.display()
+    );
+    let given = std::os::unix::fs::fchown(&opened, Some(owner.uid()), Some(owner.gid()));
     given.with_context(|| format!("giving {} to uid {}, whose directory it is in", file.display(), owner.uid()))
 }

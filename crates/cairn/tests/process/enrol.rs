@@ -1,4 +1,5 @@
 //! Machines that get their keys from the authority's port: with a token the first one, with the present one the next.
+use crate::private::{OTHER_USER, is_root};
 use crate::secure::{file, key};
 use crate::support::{Cluster, Shape, binary, text};
 use crate::wait::{LIMIT, PATIENT, until_told};
@@ -10,6 +11,7 @@ use cairn_wire::rights::Rights;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -217,6 +219,16 @@ fn a_token_is_told_to_its_authority_alone_and_an_answer_may_be_lost() {
         || audit(&cluster, "elsewhere"),
     );
     assert!(!audit(&cluster, "elsewhere").contains("Enrol"), "it was told what it is not to know");
+    // Root fetches it for whom the directory is.
+    if is_root() {
+        let dir = cluster.path("of-another");
+        fs::create_dir(&dir).expect("a directory");
+        std::os::unix::fs::chown(&dir, Some(OTHER_USER), Some(OTHER_USER)).expect("given away");
+        let theirs = token(&cluster, &["theirs", "--roles", "data"]);
+        enrolled(&cluster, &theirs, &["--at", &port.address, "--out", "of-another/node.key"]);
+        let found = fs::metadata(dir.join("node.key")).expect("a key");
+        assert_eq!((found.uid(), found.mode() & 0o777), (OTHER_USER, 0o600));
+    }
     // The authority dies, and is started again.
     let address = port.kill();
     let said = refused(&cluster, &data, &["data1.toml"], 1);
