@@ -155,7 +155,7 @@ fn check_holder(stream: &Stream, hello: &Hello, identity: &Identity, addr: &str)
     if let (Some(holder), true) = (&holder, is_server && is_that_node) {
         let keys = identity.node_keys();
         // What stands at an address is what the map names there, and who says that it is a node has that node's key.
-        let other = keys.other_at(addr, &holder.name).or_else(|| keys.other_of_node(hello.node, &holder.name));
+        let other = keys.other_at(addr, holder).or_else(|| keys.other_of_node(hello.node, holder));
         return match other {
             None => Ok(()),
             Some(other) => Err(fault(format!(

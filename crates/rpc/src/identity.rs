@@ -36,7 +36,8 @@ impl Identity {
     /// The same, of a process that has a key if there is one.
     pub fn with_key(cluster: ClusterId, kind: PeerKind, node: NodeId, tls: Option<Arc<Tls>>) -> Self {
         let (cluster_id, node) = (OnceLock::new(), AtomicU32::new(node.get()));
-        let inner = Inner { cluster: cluster_id, node, kind, tls, node_keys: Arc::default() };
+        let node_keys = Arc::new(NodeKeys::new(tls.clone()));
+        let inner = Inner { cluster: cluster_id, node, kind, tls, node_keys };
         let identity = Self { inner: Arc::new(inner) };
         identity.set_cluster(cluster);
         identity

@@ -5,14 +5,19 @@
 //! (the manager).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use cairn_security::Tls;
 use cairn_types::NodeId;
+use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use parking_lot::RwLock;
 
 /// Of all nodes that were heard of.
 #[derive(Debug, Default)]
 pub struct NodeKeys {
     nodes: RwLock<BTreeMap<NodeId, Bound>>,
+    /// Knows which names count no more: they bind nobody.
+    tls: Option<Arc<Tls>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +26,18 @@ struct Bound {
     holder: String,
 }
 
+impl Bound {
+    /// Whether a holder may be this node: the authority may have put its number into his key.
+    fn is_of(&self, node: NodeId, holder: &Holder) -> bool {
+        self.holder == holder.name || node.get() > MANAGER_ID_MAX && holder.node == node
+    }
+}
+
 impl NodeKeys {
+    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Self {
+        Self { nodes: RwLock::default(), tls }
+    }
+
     /// Takes what a map says of a node: its address, and the name in its key, empty where nobody knows.
     pub fn learn(&self, node: NodeId, address: &str, holder: &str) {
         if holder.is_empty() {
@@ -38,44 +54,64 @@ impl NodeKeys {
     }
 
     /// The name of the one that a node has instead of this key, if it has another one.
-    pub fn other_of_node(&self, node: NodeId, holder: &str) -> Option<String> {
-        self.nodes.read().get(&node).filter(|bound| bound.holder != holder).map(|bound| bound.holder.clone())
+    pub fn other_of_node(&self, node: NodeId, holder: &Holder) -> Option<String> {
+        let nodes = self.nodes.read();
+        let bound = nodes.get(&node).filter(|bound| !bound.is_of(node, holder) && self.counts(bound))?;
+        Some(bound.holder.clone())
     }
 
     /// The same of whoever is at an address.
-    pub fn other_at(&self, address: &str, holder: &str) -> Option<String> {
+    pub fn other_at(&self, address: &str, holder: &Holder) -> Option<String> {
         let nodes = self.nodes.read();
         // One that moved may be there still beside the one that came.
-        let mut at = nodes.values().filter(|bound| bound.address == address).peekable();
-        let first = at.peek().map(|bound| bound.holder.clone())?;
-        (!at.any(|bound| bound.holder == holder)).then_some(first)
+        let at = || nodes.iter().filter(|(_, bound)| bound.address == address && self.counts(bound));
+        let (_, first) = at().next()?;
+        (!at().any(|(node, bound)| bound.is_of(*node, holder))).then(|| first.holder.clone())
+    }
+
+    fn counts(&self, bound: &Bound) -> bool {
+        let revoked = self.tls.as_ref().and_then(|tls| tls.revoked());
+        !revoked.is_some_and(|list| list.has(&bound.holder))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_wire::audience::{Caller, Roles};
+    use cairn_wire::rights::Rights;
+
+    fn of(name: &str, node: u32) -> Holder {
+        let (caller, rights) = (Caller::Node(Roles::DATA), Rights::everything());
+        Holder { name: name.to_owned(), caller, node: NodeId(node), until: 0, rights }
+    }
 
     /// Whoever has any server's key would pass for any other; or a node that moved, or got another key, stay shut out.
     #[test]
     fn a_node_has_the_key_that_the_map_says() {
         let keys = NodeKeys::default();
+        let node = |node, name| keys.other_of_node(NodeId(node), &of(name, 0));
+        let at = |address, name| keys.other_at(address, &of(name, 0));
         keys.learn(NodeId(17), "a:1", "n4");
         keys.learn(NodeId(18), "b:1", "");
-        assert_eq!(keys.other_of_node(NodeId(17), "n4"), None);
-        assert_eq!(keys.other_of_node(NodeId(17), "n5").as_deref(), Some("n4"));
-        assert_eq!(keys.other_of_node(NodeId(18), "n5"), None);
-        assert_eq!(keys.other_at("a:1", "n4"), None);
-        assert_eq!(keys.other_at("a:1", "n5").as_deref(), Some("n4"));
-        assert_eq!(keys.other_at("b:1", "n5"), None);
+        assert_eq!(node(17, "n4"), None);
+        assert_eq!(node(17, "n5").as_deref(), Some("n4"));
+        assert_eq!(node(18, "n5"), None);
+        assert_eq!(at("a:1", "n4"), None);
+        assert_eq!(at("a:1", "n5").as_deref(), Some("n4"));
+        assert_eq!(at("b:1", "n5"), None);
+        // The authority says which node it is.
+        assert_eq!(keys.other_of_node(NodeId(17), &of("n5", 17)), None);
+        assert_eq!(keys.other_at("a:1", &of("n5", 17)), None);
+        assert_eq!(keys.other_at("a:1", &of("n5", 18)).as_deref(), Some("n4"));
         // Another one came to where it was, before its move was heard of.
         keys.learn(NodeId(18), "a:1", "n5");
-        assert_eq!(keys.other_at("a:1", "n5"), None);
-        assert_eq!(keys.other_at("a:1", "n6").as_deref(), Some("n4"));
+        assert_eq!(at("a:1", "n5"), None);
+        assert_eq!(at("a:1", "n6").as_deref(), Some("n4"));
         keys.learn(NodeId(17), "c:1", "n7");
-        assert_eq!(keys.other_at("a:1", "n4").as_deref(), Some("n5"));
-        assert_eq!(keys.other_at("c:1", "n7"), None);
+        assert_eq!(at("a:1", "n4").as_deref(), Some("n5"));
+        assert_eq!(at("c:1", "n7"), None);
         keys.learn(NodeId(17), "c:1", "");
-        assert_eq!(keys.other_of_node(NodeId(17), "n9"), None);
+        assert_eq!(node(17, "n9"), None);
     }
 }

@@ -98,7 +98,7 @@ impl PeerInfo {
         let Some(holder) = &self.holder else { return Ok(()) };
         // Who had no id yet when it connected has one by now.
         let says = self.hello.node;
-        let is_anothers = self.node_keys.other_of_node(node, &holder.name).is_some();
+        let is_anothers = self.node_keys.other_of_node(node, holder).is_some();
         if holder.may_be(node) && (says == NodeId(0) || says == node) && !is_anothers {
             return Ok(());
         }

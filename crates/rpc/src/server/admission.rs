@@ -53,7 +53,7 @@ pub(crate) fn not_anothers(
     hello: &Hello,
     keys: &NodeKeys,
 ) -> Result<Option<Holder>, WireError> {
-    let other = holder.as_ref().and_then(|holder| keys.other_of_node(hello.node, &holder.name));
+    let other = holder.as_ref().and_then(|holder| keys.other_of_node(hello.node, holder));
     match (other, holder) {
         (Some(other), Some(Holder { name, .. })) => Err(WireError::new(
             ErrorCode::NotPermitted,
