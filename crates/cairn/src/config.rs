@@ -6,7 +6,7 @@ mod read;
 mod tests;
 
 use crate::node::http_door::HttpSpec;
-use crate::security::SecuritySpec;
+use crate::security::{Expected, SecuritySpec, roles_of};
 use cairn_telemetry::LogConfig;
 use cairn_types::DiskUuid;
 use std::path::PathBuf;
@@ -30,6 +30,14 @@ pub struct Config {
     pub http: HttpSpec,
     /// `None`: off.
     pub security: Option<SecuritySpec>,
+}
+
+impl Config {
+    /// What the key of the process has to be.
+    pub fn key(&self) -> Expected {
+        let member = self.manager.member;
+        Expected { roles: roles_of(member.is_some(), self.meta, self.data.is_some()), member: member.unwrap_or(0) }
+    }
 }
 
 /// `[node]`

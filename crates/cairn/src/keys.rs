@@ -6,8 +6,6 @@ mod enrol;
 mod serve;
 mod token;
 
-pub use enrol::pending;
-
 use crate::config;
 use crate::security::roles_of;
 use crate::server::ServeError;

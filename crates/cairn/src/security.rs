@@ -7,7 +7,6 @@ mod key_watch;
 mod renewal;
 
 use crate::audit::AuditLog;
-use crate::config::Config;
 use crate::node::NodeSpec;
 use anyhow::Context;
 use cairn_rpc::Audit;
@@ -148,22 +147,15 @@ fn look_at_key(key: &mut KeyWatch) {
 
 /// What the key of a process has to be.
 pub struct Expected {
-    roles: Roles,
+    pub roles: Roles,
     /// Its number among the managers, 0: it is none.
-    member: u32,
+    pub member: u32,
 }
 
 impl From<&NodeSpec> for Expected {
     fn from(spec: &NodeSpec) -> Self {
         let roles = roles_of(spec.manager.is_some(), spec.meta, !spec.disks.is_empty());
         Self { roles, member: spec.manager.unwrap_or(0) }
-    }
-}
-
-impl From<&Config> for Expected {
-    fn from(config: &Config) -> Self {
-        let member = config.manager.member;
-        Self { roles: roles_of(member.is_some(), config.meta, config.data.is_some()), member: member.unwrap_or(0) }
     }
 }
 

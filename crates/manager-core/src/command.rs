@@ -4,9 +4,11 @@
 //! A command that this build does not know (written by a later one) is an error, never skipped: skipping would make
 //! members differ. Invariant: a command holds everything that `apply` needs; in particular what only the leader knows
 //! (who was heard, which disks are least used) is in it.
+mod binding;
 mod jobs;
 mod volumes;
 
+pub use binding::{BINDING_LEVEL, BindNode};
 pub use jobs::{AssignJob, CancelJob, ReportJob, StartJob};
 pub use volumes::{
     CreateVolume, DeleteVolume, PartitionAt, PartitionSettled, PartitionsBegun, RestoreVolume, SetPartitionMembers,
@@ -122,7 +124,7 @@ pub enum Command {
     #[prost(message, tag = "43")]
     CreateStripeGroups(CreateStripeGroups),
     #[prost(message, tag = "47")]
-    BindNode(crate::binding::BindNode),
+    BindNode(BindNode),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -564,7 +566,7 @@ impl Command {
             Self::ForcePg(command) if command.lost.is_empty() => 5,
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::CreateStripeGroups(_) => STRIPE_LEVEL,
-            Self::BindNode(_) => crate::binding::BINDING_LEVEL,
+            Self::BindNode(_) => BINDING_LEVEL,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let levels = command.items.iter().filter_map(|item| {

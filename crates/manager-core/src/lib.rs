@@ -10,7 +10,6 @@
 //!
 //! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
 pub mod apply;
-pub mod binding;
 pub mod change;
 pub mod checkpoint;
 pub mod command;

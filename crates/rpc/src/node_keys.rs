@@ -1,8 +1,8 @@
 //! [`NodeKeys`]: whose key each node has, as the map says, so that one server's key does not pass for another's.
 //!
-//! Invariants: what is not known here is nobody's business here; a node that moved or got another key is refused at most
-//! until the map is heard that says so. Managers are not in it: their numbers are in their keys. Not here: who decides it
-//! (the manager).
+//! Invariants: what is not known here is nobody's business here; a node that moved or got another key is refused at
+//! most until the map is heard that says so. Managers are not in it: their numbers are in their keys. Not here: who
+//! decides it (the manager).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

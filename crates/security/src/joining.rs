@@ -1,7 +1,8 @@
-//! TLS between the authority of a cluster and those who want a key of it: both sides' settings, and what a key is proven
-//! with.
+//! TLS between the authority of a cluster and those who want a key of it: both sides' settings, and what a key is
+//! proven with.
 //!
-//! Invariants: a machine without a key tells its secret to nobody but who has the private key of the very authority whose
+//! Invariants: a machine without a key tells its secret to nobody but who has the private key of the very authority
+//! whose
 //! fingerprint it was given; what shows itself as the authority's port is taken for no server of the cluster, and no
 //! server for the authority; only a certificate that the authority signed, and that has not ended, asks for the next
 //! one. Not here: sockets and bounds (the binary), who gets a certificate (`authority.rs`).

@@ -1,7 +1,7 @@
 //! [`Validity`]: from when to when a certificate counts, read from its bytes (X.509, DER), which no library here tells.
 //!
-//! It is for planning alone: whether a certificate counts is decided by `webpki`. Invariant: whatever the bytes are, the
-//! reader ends, and what it does not understand is no time.
+//! It is for planning alone: whether a certificate counts is decided by `webpki`. Invariant: whatever the bytes are,
+//! the reader ends, and what it does not understand is no time.
 use crate::WARN_DAYS;
 use rustls::pki_types::CertificateDer;
 use time::{Date, Month, PrimitiveDateTime, Time};
@@ -50,8 +50,8 @@ impl Validity {
         self.made + self.life() / 3 * 2
     }
 
-    /// From when on its end is spoken of although it should have been renewed: the last days, or the last part of a life
-    /// that is short.
+    /// From when on its end is spoken of although it should have been renewed: the last days, or the last part of a
+    /// life that is short.
     pub fn warned(&self) -> u64 {
         self.until - (WARN_DAYS * BEFORE).min(self.life() / 10 * 3)
     }

@@ -31,8 +31,8 @@ pub struct UserKey {
 }
 
 impl UserKey {
-    /// Puts a key there for all names of an address, where it stays or goes with the cluster. What went wrong is told in
-    /// sentences.
+    /// Puts a key there for all names of an address, where it stays or goes with the cluster. What went wrong is told
+    /// in sentences.
     pub fn place(address: &str, key: &str, cluster: &Path, stays: bool) -> (Option<UserKey>, Vec<String>) {
         let opened = user_directory().and_then(|path| {
             make(&path)?;

@@ -80,7 +80,7 @@ fn key(config: &Config, security: &SecuritySpec) -> Option<Finding> {
     let (holder, left) = (file.holder(), file.days_left());
     let what =
         format!("{} is the key of {} {}, until {}", path.display(), holder.kind(), holder.name, date(holder.until));
-    if fits(&config.into(), &file).is_err() {
+    if fits(&config.key(), &file).is_err() {
         let what = format!("{what}, and not one for this configuration");
         return Some(Finding::bad("key", what, NO_START, "cairn key node --replace"));
     }

@@ -1,11 +1,11 @@
 //! `cairn key enrol`: fetches the key of this machine from the authority, for a token.
 //!
 //! Invariants: the private key is made here, is durable before anybody is asked, and leaves the machine never; the
-//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key that
-//! others take, and that fits the configuration.
+//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key
+//! that others take, and that fits the configuration.
 use super::{Target, tell};
 use crate::config::{self, Config};
-use crate::joining::{self, Answered};
+use crate::joining::{self, Answered, pending};
 use crate::security::{NotItsKey, fits};
 use crate::server::ServeError;
 use anyhow::Context;
@@ -18,8 +18,6 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Beside the file of a key: the private key, until it has a certificate.
-const PENDING: &str = ".pending";
 /// Longer than any token.
 const TOKEN_MAX: u64 = 4096;
 
@@ -40,13 +38,6 @@ pub struct EnrolArgs {
     /// Replace a key that is there
     #[arg(long)]
     replace: bool,
-}
-
-/// Where a private key waits for its certificate.
-pub fn pending(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_os_string();
-    name.push(PENDING);
-    PathBuf::from(name)
 }
 
 pub fn run(args: EnrolArgs, global: &GlobalArgs) -> Result<(), ServeError> {
@@ -91,7 +82,7 @@ fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> a
     let got = KeyFile::parse(file, text.as_bytes())?;
     got.check()?;
     if let Some(config) = config {
-        fits(&config.into(), &got).map_err(|error| {
+        fits(&config.key(), &got).map_err(|error| {
             NotItsKey(format!("{error}; the token is for another server: make one for this one with cairn key token"))
         })?;
     }

@@ -1,11 +1,11 @@
 //! [`Renewal`]: fetches the next key of a server from its cluster's authority before the present one ends.
 //!
 //! The key goes where the present one is; [`KeyWatch`](super::key_watch::KeyWatch) takes it from there as one that a
-//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a failure
+//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a
+//! failure
 //! changes nothing, is tried again with growing pauses, and is known to whoever asks; the private key is durable before
 //! the authority is asked, so the same is asked for again when an answer is lost.
-use crate::joining::{self, Answered};
-use crate::keys::pending;
+use crate::joining::{self, Answered, pending};
 use anyhow::Context;
 use cairn_security::{KeyFile, NewKey, Tls, Validity, holder_of, now, write_secret};
 use cairn_wire::enrol::Asked;

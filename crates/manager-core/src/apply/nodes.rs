@@ -1,7 +1,7 @@
 //! Members of the manager's group, nodes going down, disks changing their state.
 use super::Outcome;
 use crate::change::ItemKey;
-use crate::command::{DiskStates, NodesDown, PutManager};
+use crate::command::{BindNode, DiskStates, NodesDown, PutManager};
 use crate::items::{DiskState, NODE_ID_FIRST, Node, Roles, clip};
 use crate::state::State;
 use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTime};
@@ -19,6 +19,17 @@ impl State {
         self.is_removed(id).then(|| {
             format!("{id} was removed from this cluster for good (`cairn admin node remove`): give the manager another number")
         })
+    }
+
+    /// Binds a node to a key, unless another one was faster. Managers are bound by their keys, and by nothing here.
+    pub(super) fn bind_node(&mut self, command: &BindNode) -> Result<Outcome, WireError> {
+        let id = NodeId(command.node);
+        let free = self.node(id).filter(|node| id.get() >= NODE_ID_FIRST && node.holder == command.former).cloned();
+        if let Some(node) = free.filter(|_| !command.holder.is_empty()) {
+            self.nodes.insert(id, Arc::new(Node { holder: clip(&command.holder), ..node }));
+            self.touch(ItemKey::Node(id));
+        }
+        Ok(Outcome::Done)
     }
 
     /// Enters a member before its own registration, or takes its manager role away. What a registration told is kept.

@@ -22,7 +22,7 @@ fn golden() -> Vec<(Command, &'static str)> {
             "0801223e0a1001010101010101010101010101010101101118042203683a313201723a01684a180a100202020202020202020202020202020210031a022f64520112",
         ),
         (
-            Command::BindNode(crate::binding::BindNode { node: 17, holder: "n4".into(), former: "n3".into() }),
+            Command::BindNode(BindNode { node: 17, holder: "n4".into(), former: "n3".into() }),
             "0801fa020a081112026e341a026e33",
         ),
         (Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 17, incarnation: 5 }] }), "08012a060a0408111005"),
@@ -152,7 +152,7 @@ fn each_command_says_its_level() {
         (Command::PartitionMarks(PartitionMarks::default()), 5),
         (Command::TakeUp(crate::take_up::TakeUp::default()), 5),
         (Command::CreateStripeGroups(CreateStripeGroups::default()), 19),
-        (Command::BindNode(crate::binding::BindNode::default()), 22),
+        (Command::BindNode(BindNode::default()), 22),
         (set("stripe_groups"), 19),
         (set("probe_deadline"), 0),
         (set("spread_leaders_after"), 1),

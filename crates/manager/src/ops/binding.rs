@@ -4,8 +4,7 @@
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
 //! the key. Managers have theirs in their keys. Without keys nobody knows.
 use crate::manager::Manager;
-use cairn_manager_core::binding::{BINDING_LEVEL, BindNode};
-use cairn_manager_core::command::Command;
+use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command};
 use cairn_manager_core::{Node, State};
 use cairn_types::{DiskUuid, ErrorCode, NodeId};
 use cairn_wire::error::WireError;

@@ -2,8 +2,8 @@
 //!
 //! A token is a file below `tokens`, named by the hash of its secret, which is nowhere in the directory. Invariants: a
 //! token is bound to the first public key that comes with it, durably and before anybody gets a certificate; the same
-//! key gets the same certificate again, another one none; after its end it is good for nobody; what cannot be read is no
-//! token.
+//! key gets the same certificate again, another one none; after its end it is good for nobody; what cannot be read is
+//! no token.
 use super::{Authority, Denied, Given, Issued, Wanted};
 use crate::error::SecurityError;
 use crate::secret_file::{read_secret, write_secret};

@@ -1,7 +1,7 @@
 //! [`Crowd`]: who is connected to an authority, and who has to go for others.
 //!
-//! Invariants: there are never more than [`CONNECTIONS_MAX`], and of one network never more than [`OF_ONE_MAX`]; whoever
-//! comes is let in, and the oldest goes.
+//! Invariants: there are never more than [`CONNECTIONS_MAX`], and of one network never more than [`OF_ONE_MAX`];
+//! whoever comes is let in, and the oldest goes.
 use std::collections::VecDeque;
 use std::future::Future;
 use std::net::IpAddr;
