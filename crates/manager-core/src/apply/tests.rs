@@ -390,6 +390,40 @@ fn maps_are_filtered_and_deltas_tell_deletions() {
     assert_eq!(ids(&state.map(0, Scope::Node(NodeId(16)), &soft)), [pg.get()], "it has to learn that it may drop it");
 }
 
+/// A node would take another one's key, or forget its own with a restart, a checkpoint or a change of address.
+#[test]
+fn a_node_is_bound_to_a_key_and_stays_so() {
+    let mut state = cluster(1);
+    let bind = |state: &mut State, node, holder: &str, former: &str| {
+        let (holder, former) = (holder.to_owned(), former.to_owned());
+        ok(state, Command::BindNode(BindNode { node, holder, former }));
+        state.node(NodeId(node)).map(|node| node.holder.clone())
+    };
+    let of = |text: &str| Some(text.to_owned());
+    let before = state.version();
+    assert_eq!(bind(&mut state, 16, "n1", ""), of("n1"));
+    let told = state.map(before, Scope::All, &Soft::default());
+    assert_eq!(told.nodes.iter().map(|node| node.holder.as_str()).collect::<Vec<_>>(), ["n1"], "all are told");
+    assert_eq!(bind(&mut state, 16, "n2", ""), of("n1"), "another one was faster");
+    assert_eq!(bind(&mut state, 16, "", "n1"), of("n1"));
+    ok(&mut state, Command::Register(register(0, Roles::DATA, 1)));
+    assert_eq!(state.node(NodeId(16)).map(|node| node.holder.clone()), of("n1"));
+    let mut bytes = Vec::new();
+    crate::checkpoint::write(&state, |part| {
+        bytes.extend_from_slice(part);
+        Ok::<(), ()>(())
+    })
+    .expect("a vector takes everything");
+    let mut reader = crate::checkpoint::Reader::new();
+    reader.feed(&bytes).expect("read");
+    let mut state = reader.finish().expect("a state");
+    assert_eq!(bind(&mut state, 16, "n2", "n1"), of("n2"));
+    // Managers have theirs in the key, and of nobody nothing is kept.
+    ok(&mut state, Command::PutManager(PutManager { node: 1, address: "h:1".into(), ..PutManager::default() }));
+    assert_eq!(bind(&mut state, 1, "n2", ""), of(""));
+    assert_eq!(bind(&mut state, 99, "n2", ""), None);
+}
+
 /// Tombstones would grow for ever, or a delta from before they were forgotten would miss a deletion.
 #[test]
 fn old_tombstones_are_forgotten_and_then_maps_are_full() {
