@@ -378,14 +378,14 @@ fn a_node_is_bound_to_its_key() {
     put(&file(&cluster, "data1"));
     cluster.allow_error("has the key of data2");
     cluster.launch("data2");
-    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2, and whoever says");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data1 is not that of node");
     until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
     cluster.kill("data2");
     // Under another name it takes over when the one of before is revoked, and not sooner.
     fs::remove_file(&own).expect("removed");
     key(&cluster, &["node", "--ca", "authority", "--name", "data2b", "data2.toml"]);
     cluster.launch("data2");
-    let refused = |cluster: &Cluster| cluster.read_log("data2").contains("says that it is n");
+    let refused = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data2b is not that of node");
     until_told("the refusal", || refused(&cluster), || cluster.read_log("data2"));
     fs::write(cluster.path("revoked"), "data2\n").expect("a list");
     cluster.wait_ready("data2");
@@ -399,7 +399,7 @@ fn a_node_is_bound_to_its_key() {
     fs::write(cluster.path("revoked"), "").expect("a list");
     put(&kept);
     cluster.launch("data2");
-    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2b, and whoever says");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data2 is not that of node");
     until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
     cluster.check_logs();
 }

@@ -390,8 +390,9 @@ fn places_of_others(cluster: &Cluster, servers: &Servers, map: &ClusterMap, docs
 /// A stolen key of one server would speak for another one.
 fn servers_among_themselves(cluster: &Cluster, servers: &Servers) {
     let meta = Asker::new(Some(&file(cluster, "meta1")));
+    let from = crate::secure::node_id(cluster, "meta1").into();
     let batch = |group| RaftBatch {
-        messages: vec![RaftMessage { group, from: 16, to: 1, ..Default::default() }],
+        messages: vec![RaftMessage { group, from, to: 1, ..Default::default() }],
         ..Default::default()
     };
     let error = meta.call(&servers.manager, Opcode::RaftMessages, &batch(0)).expect_err("it is no manager");
