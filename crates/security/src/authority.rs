@@ -9,7 +9,7 @@ mod tokens;
 
 use crate::error::SecurityError;
 use crate::new_key::NewKey;
-use crate::now;
+use crate::{moment, now};
 use crate::secret_file::{read_secret, write_secret};
 use crate::validity::Validity;
 use cairn_types::NodeId;
@@ -167,15 +167,25 @@ impl Authority {
         Ok(key.file(&holder, &certificate, std::slice::from_ref(&self.der)))
     }
 
-    /// Makes the next certificate of a holder who showed the present one, for another key of his, for as long as the
-    /// present one was made for. Whether the name was revoked is the caller's to know.
+    /// Makes the next certificate of a server that showed the present one, for another key of its, for as long as the
+    /// present one was made for. Whether the name was revoked is the caller's to know. Keys of others end: they were made
+    /// for a time, and have nobody who fetches the next one.
     pub fn renew(&self, present: &CertificateDer<'_>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
         let holder = crate::key_file::holder_of(present);
         let (Some(holder), Some(validity)) = (holder, Validity::of(present)) else {
             return Err(Denied::Asker("the certificate names nobody: make a key with cairn key".to_owned()));
         };
-        let _lock = self.lock()?;
+        if !matches!(holder.caller, Caller::Node(_)) {
+            let (name, kind) = (&holder.name, holder.a_kind());
+            let why = format!("the key of {name} is that of {kind}, and only servers' are renewed: make it another one");
+            return Err(Denied::Asker(why));
+        }
         let made = now();
+        if made < validity.renewable() {
+            let (name, from) = (&holder.name, moment(validity.renewable()));
+            return Err(Denied::Asker(format!("the key of {name} is renewed from {from} on, and not before")));
+        }
+        let _lock = self.lock()?;
         let holder = Holder { until: made.saturating_add(validity.life()), ..holder };
         self.note(&holder, Given::Renewed).map_err(tokens::asker)?;
         let certificate = self.signer.certificate(&holder, made, public_key).map_err(SecurityError::from)?;

@@ -45,6 +45,11 @@ impl Validity {
         (tag == SEQUENCE && begin <= until).then(|| Self { made: (begin + BEFORE).min(until), until })
     }
 
+    /// From when on there is a next one: when half of the time is over.
+    pub fn renewable(&self) -> u64 {
+        self.made + self.life() / 2
+    }
+
     /// When its holder asks for the next one: when two thirds of the time are over.
     pub fn due(&self) -> u64 {
         self.made + self.life() / 3 * 2

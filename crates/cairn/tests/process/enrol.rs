@@ -296,7 +296,7 @@ fn only_who_has_a_key_that_counts_gets_the_next_one() {
         file(&cluster, name)
     };
     let server = Caller::Node(Roles::DATA);
-    let own = put("data1", &issue(&cluster, "data1", server, 0, (0, 90)));
+    let own = put("data1", &issue(&cluster, "data1", server, 0, (60, 90)));
     renew(&port, &own, |_| {}).expect("the next one");
     let said = renew(&port, &own, |proven| proven.proof[0] ^= 1).expect_err("another's key");
     assert!(said.contains("does not show that it has the private key"), "{said}");
@@ -305,8 +305,16 @@ fn only_who_has_a_key_that_counts_gets_the_next_one() {
     let ended = put("data2", &issue(&cluster, "data2", server, 0, (100, 90)));
     let said = renew(&port, &ended, |_| {}).expect_err("it ended");
     assert!(said.contains("Expired") || said.contains("expired"), "{said}");
-    let alice = put("alice", &issue(&cluster, "alice", Caller::Client, 0, (0, 90)));
-    renew(&port, &alice, |_| {}).expect("of a client, too");
+    let alice = put("alice", &issue(&cluster, "alice", Caller::Client, 0, (60, 90)));
+    let said = renew(&port, &alice, |_| {}).expect_err("it was given a key for a time");
+    assert!(said.contains("only servers' are renewed"), "{said}");
+    let early = put("data3", &issue(&cluster, "data3", server, 0, (40, 90)));
+    let said = renew(&port, &early, |_| {}).expect_err("it is too early");
+    assert!(said.contains("and not before"), "{said}");
+    // Whoever has a key would make the authority write as fast as he likes.
+    let many: Vec<_> = (0..10).map(|_| renew(&port, &own, |_| {})).collect();
+    let said = many.into_iter().find_map(Result::err).expect("one name's renewals have a bound");
+    assert!(said.contains("within a minute"), "{said}");
     // From the next request on.
     fs::write(cluster.path("authority").join("revoked"), "data1\n").expect("a list");
     let said = renew(&port, &own, |_| {}).expect_err("it was revoked");

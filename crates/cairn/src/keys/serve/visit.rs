@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::server::TlsStream;
@@ -24,6 +25,10 @@ const BYTES_MAX: usize = MESSAGE_MAX + 1024;
 /// Refusals of one network in [`PERIOD`], behind which it is not listened to.
 const REFUSALS_MAX: u32 = 30;
 const PERIOD: Duration = Duration::from_secs(60);
+/// Certificates that one name gets in [`PERIOD`] for the one that it shows: one, and more where answers are lost.
+const RENEWALS_MAX: u32 = 4;
+/// Requests that are carried out at a time; others wait where they can be sent away.
+const JUDGED_MAX: usize = super::SIGNING_THREADS;
 /// Networks whose refusals are counted; behind that, those of one period are forgotten together.
 const COUNTED_MAX: usize = 4096;
 
@@ -38,25 +43,31 @@ pub struct Desk {
     acceptor: TlsAcceptor,
     revoked: Revoked,
     audit: Option<Arc<AuditDesk>>,
-    refused: Mutex<Refusals>,
+    refused: Mutex<Counts<Network>>,
+    renewed: Mutex<Counts<String>>,
+    judging: Arc<Semaphore>,
 }
 
-/// How often networks were refused in the present period.
-struct Refusals {
+/// How often each was refused, or served, in the present period.
+struct Counts<K> {
     since: Instant,
-    counts: BTreeMap<Network, u32>,
+    counts: BTreeMap<K, u32>,
 }
 
-impl Refusals {
-    /// Whether somebody has to wait for the next period.
-    fn are_too_many(&mut self, of: Network, now: Instant) -> bool {
-        if now.duration_since(self.since) >= PERIOD {
-            *self = Self { since: now, counts: BTreeMap::new() };
-        }
-        self.counts.get(&of).is_some_and(|count| *count >= REFUSALS_MAX)
+impl<K: Ord> Counts<K> {
+    fn new(since: Instant) -> Self {
+        Self { since, counts: BTreeMap::new() }
     }
 
-    fn count(&mut self, of: Network) {
+    /// Whether somebody has to wait for the next period.
+    fn are_too_many(&mut self, of: &K, max: u32, now: Instant) -> bool {
+        if now.duration_since(self.since) >= PERIOD {
+            *self = Self::new(now);
+        }
+        self.counts.get(of).is_some_and(|count| *count >= max)
+    }
+
+    fn count(&mut self, of: K) {
         if self.counts.len() < COUNTED_MAX || self.counts.contains_key(&of) {
             *self.counts.entry(of).or_default() += 1;
         }
@@ -65,13 +76,14 @@ impl Refusals {
 
 impl Desk {
     pub fn new(authority: Authority, acceptor: TlsAcceptor, revoked: Revoked, audit: Option<Arc<AuditDesk>>) -> Self {
-        let refused = Mutex::new(Refusals { since: Instant::now(), counts: BTreeMap::new() });
-        Self { authority, acceptor, revoked, audit, refused }
+        let (now, judging) = (Instant::now(), Arc::new(Semaphore::new(JUDGED_MAX)));
+        let (refused, renewed) = (Mutex::new(Counts::new(now)), Mutex::new(Counts::new(now)));
+        Self { authority, acceptor, revoked, audit, refused, renewed, judging }
     }
 
     /// Serves one connection.
     pub async fn receive(self: Arc<Self>, tcp: TcpStream, from: IpAddr) {
-        if self.refused.lock().are_too_many(Network::of(from), Instant::now()) {
+        if self.refused.lock().are_too_many(&Network::of(from), REFUSALS_MAX, Instant::now()) {
             return;
         }
         let outcome = tokio::time::timeout(DEADLINE, self.clone().serve(tcp, from)).await;
@@ -95,12 +107,14 @@ impl Desk {
         let shown = handshake.peer_certificates().and_then(|shown| shown.first()).map(|one| one.clone().into_owned());
         let request = read(&mut stream).await?;
         let desk = self.clone();
-        // It writes durably: not on the thread that everybody waits for.
-        let judged = tokio::task::spawn_blocking(move || desk.judge(from, &request, shown.as_ref(), &exported));
+        // What was handed over is carried out, also where nobody waits for it any more: it is handed over when it is its
+        // turn. It writes durably: not on the thread that everybody waits for.
+        let turn = self.judging.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let judged = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            desk.judge(from, &request, shown.as_ref(), &exported)
+        });
         let answer = judged.await.map_err(io::Error::other)?;
-        if answer.is_err() {
-            self.refused.lock().count(Network::of(from));
-        }
         stream.write_all(&enrol::encode_answer(&answer)).await?;
         stream.shutdown().await
     }
@@ -157,11 +171,18 @@ impl Desk {
         if self.revoked.has(&name) {
             return Err(Denied::Asker(format!("the key of {name} was revoked: it is not renewed")));
         }
-        self.authority.renew(present, public_key)
+        if self.renewed.lock().are_too_many(&name, RENEWALS_MAX, Instant::now()) {
+            let why = format!("the key of {name} was renewed {RENEWALS_MAX} times within a minute: try again later");
+            return Err(Denied::Asker(why));
+        }
+        let issued = self.authority.renew(present, public_key)?;
+        self.renewed.lock().count(name);
+        Ok(issued)
     }
 
     fn refuse(&self, from: IpAddr, name: Option<&str>, operation: &'static str, why: String) -> Answer {
         tracing::warn!(%from, name, operation, why, "refused");
+        self.refused.lock().count(Network::of(from));
         self.tell_refused(from, name, operation, &why);
         Err(why)
     }
@@ -191,15 +212,16 @@ mod tests {
     fn who_is_refused_again_and_again_has_to_wait() {
         let start = Instant::now();
         let of = |number: u32| Network::of(IpAddr::V4(number.into()));
-        let mut refusals = Refusals { since: start, counts: BTreeMap::new() };
+        let mut refusals = Counts::new(start);
+        let are_too_many = |refusals: &mut Counts<Network>, of, now| refusals.are_too_many(&of, REFUSALS_MAX, now);
         for _ in 0..REFUSALS_MAX {
-            assert!(!refusals.are_too_many(of(1), start));
+            assert!(!are_too_many(&mut refusals, of(1), start));
             refusals.count(of(1));
         }
-        assert!(refusals.are_too_many(of(1), start + PERIOD / 2));
-        assert!(!refusals.are_too_many(of(2), start));
+        assert!(are_too_many(&mut refusals, of(1), start + PERIOD / 2));
+        assert!(!are_too_many(&mut refusals, of(2), start));
         (0..2 * COUNTED_MAX as u32).for_each(|number| refusals.count(of(number)));
         assert_eq!(refusals.counts.len(), COUNTED_MAX);
-        assert!(!refusals.are_too_many(of(1), start + PERIOD), "in the next period it is listened to again");
+        assert!(!are_too_many(&mut refusals, of(1), start + PERIOD), "in the next period it is listened to again");
     }
 }
