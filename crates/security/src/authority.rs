@@ -9,9 +9,9 @@ mod tokens;
 
 use crate::error::SecurityError;
 use crate::new_key::NewKey;
-use crate::{moment, now};
 use crate::secret_file::{read_secret, write_secret};
 use crate::validity::Validity;
+use crate::{moment, now};
 use cairn_types::NodeId;
 use cairn_wire::audience::Caller;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX, NAME_MAX};
@@ -177,7 +177,8 @@ impl Authority {
         };
         if !matches!(holder.caller, Caller::Node(_)) {
             let (name, kind) = (&holder.name, holder.a_kind());
-            let why = format!("the key of {name} is that of {kind}, and only servers' are renewed: make it another one");
+            let why =
+                format!("the key of {name} is that of {kind}, and only servers' are renewed: make it another one");
             return Err(Denied::Asker(why));
         }
         let made = now();
