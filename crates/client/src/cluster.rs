@@ -14,7 +14,7 @@ use crate::view::ClusterView;
 use crate::waits::Waits;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
-use cairn_types::{ChunkId, ErrorCode, NodeId, SessionId};
+use cairn_types::{ChunkId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use parking_lot::RwLock;
@@ -138,7 +138,7 @@ impl Cluster {
     /// Takes a map or delta from any answer.
     pub(crate) fn learn(&self, map: ClusterMap) {
         for node in &map.nodes {
-            self.net.learn_key(NodeId(node.id), &node.address, &node.holder);
+            self.net.learn_key(node);
         }
         let mut view = self.view.write();
         Arc::make_mut(&mut view).apply(map);

@@ -4,7 +4,7 @@ use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::ClientError;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
-use cairn_types::{ChunkId, ErrorCode, NodeId};
+use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::HelloError;
@@ -90,9 +90,9 @@ impl Net {
     }
 
     /// What a map says of a node: whose key it has at its address.
-    pub(crate) fn learn_key(&self, node: NodeId, address: &str, holder: &str) {
+    pub(crate) fn learn_key(&self, node: &cairn_wire::manager::Node) {
         match &self.way {
-            Way::Rpc(client) => client.identity().node_keys().learn(node, address, holder),
+            Way::Rpc(client) => client.identity().node_keys().learn(node),
             #[cfg(any(test, feature = "test-support"))]
             Way::Local(_) => {}
         }

@@ -6,7 +6,7 @@
 //! [`EVENTS_MAX`] are kept. Invariant: nothing depends on events. Not here: the texts of what is wrong now
 //! ([`crate::problems`]).
 use crate::apply::Outcome;
-use crate::command::{Command, CreateVolume, MemberAt, Note, PutManager, Register};
+use crate::command::{BindNode, Command, CreateVolume, MemberAt, Note, PutManager, Register};
 use crate::items::{DiskState, clip_to};
 use crate::job::JobState;
 use crate::maintenance::Target;
@@ -77,6 +77,8 @@ kinds! {
     Known = 33, "loss-known", "an operator knows that a placement group may have lost what was acknowledged";
     VolumeTrashed = 34, "volume-trashed", "an operator put a volume into the trash: it serves nobody, and can be restored for a time";
     VolumeRestored = 35, "volume-restored", "a volume is out of the trash again, as it was";
+    NodeBound = 36, "node-bound", "a node is bound to the key that it shows: nobody with another one is that node";
+    KeyRefused = 37, "key-refused", "somebody said that he is a node whose key has another name, or whose place is another's: a key at the wrong place, or a stolen one";
 }
 
 /// What has to be known from before a command.
@@ -121,6 +123,10 @@ impl Before {
                 before.stood = state.drains().any(|(drained, _)| Some(drained) == target.as_ref());
             }
             Command::SetGray(command) => before.stood = state.is_gray(DiskId(command.disk)),
+            Command::BindNode(command) => {
+                let node = state.node(NodeId(command.node));
+                before.stood = node.is_some_and(|node| node.holder == command.holder);
+            }
             Command::DiskStates(command) => {
                 let known = command.disks.iter().filter_map(|at| state.disk(DiskId(at.disk)));
                 before.states = known.map(|disk| (disk.id, disk.state)).collect();
@@ -237,6 +243,15 @@ impl State {
                 }
             }
             Command::DiskStates(_) => self.lost_disks(before, found),
+            Command::BindNode(command) => {
+                let BindNode { node, holder, former } = command;
+                let id = NodeId(*node);
+                if self.node(id).is_some_and(|node| node.holder == *holder) && !before.stood {
+                    let instead =
+                        if former.is_empty() { String::new() } else { format!(", and not that of {former} any more") };
+                    found.push((Kind::NodeBound, of_node(id), format!("{id} has the key of {holder}{instead}")));
+                }
+            }
             Command::SetGray(command) => {
                 let disk = DiskId(command.disk);
                 match (command.gray, self.is_gray(disk)) {

@@ -67,6 +67,8 @@ pub(crate) struct Leading {
     pub given_up: Option<(cairn_wire::manager::Awaited, Time)>,
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
     pub gone: BTreeMap<NodeId, u64>,
+    /// Keys that came as nodes that they are not: each is told once in a while.
+    pub told_keys: crate::ops::binding::Told,
 }
 
 impl Leading {
@@ -88,6 +90,7 @@ impl Leading {
             generations: BTreeMap::new(),
             found_full: crate::found_full::FoundFull::default(),
             progress: crate::progress::Progress::default(),
+            told_keys: crate::ops::binding::Told::default(),
             jobs_heard: BTreeMap::new(),
             marks: cairn_manager_core::marks::Marks::default(),
             managers: BTreeMap::new(),

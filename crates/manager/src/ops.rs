@@ -1,5 +1,5 @@
 //! Operations of the manager service, one kind a file.
-mod binding;
+pub(crate) mod binding;
 mod config;
 mod drain;
 mod events;

@@ -327,7 +327,7 @@ impl Desk {
 fn may_register(peer: &PeerInfo, request: &RegisterRequest) -> Result<(), WireError> {
     let Some(holder) = &peer.holder else { return Ok(()) };
     if request.node != 0 || holder.node != NodeId(0) {
-        peer.may_speak_for(NodeId(request.node))?;
+        peer.may_be(NodeId(request.node))?;
     }
     let Caller::Node(roles) = holder.caller else { return Ok(()) };
     let named = Roles::parse(&request.roles.join("+"));
@@ -350,15 +350,15 @@ impl Service for Desk {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: RegisterRequest| async move {
                     may_register(&peer, &q)?;
-                    m.check_registration(peer.holder.as_ref(), &q)?;
+                    m.check_registration(peer.holder.as_ref(), &q).await?;
                     m.register(q).await
                 });
             }
             Some(Opcode::Heartbeat) => {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: HeartbeatRequest| async move {
-                    peer.may_speak_for(NodeId(q.node))?;
-                    m.check_heard(peer.holder.as_ref(), NodeId(q.node)).await?;
+                    peer.may_be(NodeId(q.node))?;
+                    m.check_heard(peer.holder.as_ref(), &q).await?;
                     m.heartbeat(q).await
                 });
             }

@@ -92,18 +92,28 @@ impl PeerInfo {
         self.audit.refused(&Refusal { from: self.addr.ip(), name, operation: opcode.name(), why: &error.message });
     }
 
-    /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell. Without a key
-    /// nobody knows.
+    /// Whether it may send what is in the name of a node: its own, as far as its key and its hello tell, and what was
+    /// heard of whose key each node has. Without a key nobody knows.
     pub fn may_speak_for(&self, node: NodeId) -> Result<(), WireError> {
+        self.may_be(node)?;
+        let other = self.holder.as_ref().and_then(|holder| self.node_keys.other_of_node(node, holder));
+        other.map_or(Ok(()), |_| Err(self.speaks_not_for(node)))
+    }
+
+    /// The same without what was heard: for whoever decides whose key each node has.
+    pub fn may_be(&self, node: NodeId) -> Result<(), WireError> {
         let Some(holder) = &self.holder else { return Ok(()) };
         // Who had no id yet when it connected has one by now.
         let says = self.hello.node;
-        let is_anothers = self.node_keys.other_of_node(node, holder).is_some();
-        if holder.may_be(node) && (says == NodeId(0) || says == node) && !is_anothers {
-            return Ok(());
+        match holder.may_be(node) && (says == NodeId(0) || says == node) {
+            true => Ok(()),
+            false => Err(self.speaks_not_for(node)),
         }
-        let text = format!("the key of {} does not speak for node {}", holder.name, node.get());
-        Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
+    fn speaks_not_for(&self, node: NodeId) -> WireError {
+        let name = self.holder.as_ref().map_or("nobody", |holder| &holder.name);
+        WireError::new(ErrorCode::NotPermitted, format!("the key of {name} does not speak for node {}", node.get()))
     }
 }
 

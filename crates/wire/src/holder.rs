@@ -79,6 +79,12 @@ impl Holder {
         matches!(self.caller, Caller::Node(_)) && (node == self.node || is_free)
     }
 
+    /// Whether it may speak for a node that is bound to the key of this name (empty: to nobody's): it has that name, or
+    /// the authority put the node's number into its key, or the key of that name counts no more.
+    pub fn may_have(&self, node: NodeId, bound: &str, is_revoked: impl FnOnce(&str) -> bool) -> bool {
+        bound.is_empty() || bound == self.name || self.node == node || is_revoked(bound)
+    }
+
     /// The kind of a key, for people.
     pub fn kind(&self) -> &'static str {
         match self.caller {

@@ -19,8 +19,8 @@ impl Contributor for AddressBook {
     fn map_changed(&self, change: &ClusterMap, _term: u64) {
         for node in change.nodes.iter().filter(|n| !n.address.is_empty()) {
             self.transport.set_address(NodeId(node.id), node.address.clone());
-            self.node_keys.learn(NodeId(node.id), &node.address, &node.holder);
         }
+        change.nodes.iter().for_each(|node| self.node_keys.learn(node));
     }
 }
 

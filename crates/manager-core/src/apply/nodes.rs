@@ -21,11 +21,28 @@ impl State {
         })
     }
 
-    /// Binds a node to a key, unless another one was faster. Managers are bound by their keys, and by nothing here.
+    /// Another node, that is in the cluster, with the key of this name.
+    pub fn other_holder(&self, node: NodeId, holder: &str) -> Option<NodeId> {
+        let has = |other: &&Node| other.id != node && other.holder == holder && !self.is_removed(other.id);
+        self.nodes().find(has).map(|other| other.id)
+    }
+
+    /// A node that serves at an address with another key than this one.
+    pub fn other_at(&self, node: Option<NodeId>, address: &str, holder: &str) -> Option<NodeId> {
+        let is_another = |other: &&Node| {
+            let is_there = other.up && other.address == address && !self.is_removed(other.id);
+            is_there && Some(other.id) != node && !other.holder.is_empty() && other.holder != holder
+        };
+        self.nodes().find(is_another).map(|other| other.id)
+    }
+
+    /// Binds a node to a key that no other node has, unless another one was faster. Managers are bound by their keys, and
+    /// by nothing here.
     pub(super) fn bind_node(&mut self, command: &BindNode) -> Result<Outcome, WireError> {
         let id = NodeId(command.node);
         let free = self.node(id).filter(|node| id.get() >= NODE_ID_FIRST && node.holder == command.former).cloned();
-        if let Some(node) = free.filter(|_| !command.holder.is_empty()) {
+        let may = !command.holder.is_empty() && self.other_holder(id, &command.holder).is_none();
+        if let Some(node) = free.filter(|_| may) {
             self.nodes.insert(id, Arc::new(Node { holder: clip(&command.holder), ..node }));
             self.touch(ItemKey::Node(id));
         }

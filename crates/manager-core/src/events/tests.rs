@@ -130,3 +130,33 @@ fn codes_and_names_are_unique() {
         assert!(!kind.meaning().is_empty());
     }
 }
+
+/// Two nodes would have one key, so that revoking it takes both down; or nobody could say whose key a node has, and since
+/// when.
+#[test]
+fn a_node_is_bound_once_to_a_name_of_its_own_and_that_is_told() {
+    let mut state = cluster(3);
+    let ids: Vec<u32> = state.nodes().map(|node| node.id.get()).filter(|id| *id > 15).collect();
+    let (first, second) = (ids[0], ids[1]);
+    let bind = |state: &mut State, node: u32, holder: &str, former: &str| {
+        ok(state, Command::BindNode(BindNode { node, holder: holder.into(), former: former.into() }));
+    };
+    let holder = |state: &State, node: u32| state.node(NodeId(node)).expect("known").holder.clone();
+    let last = state.next.event;
+    bind(&mut state, first, "a", "");
+    bind(&mut state, first, "a", "");
+    bind(&mut state, second, "a", "");
+    bind(&mut state, second, "b", "");
+    bind(&mut state, second, "c", "nobody's");
+    assert_eq!((holder(&state, first), holder(&state, second)), ("a".to_owned(), "b".to_owned()));
+    assert_eq!(state.other_holder(NodeId(second), "a"), Some(NodeId(first)));
+    bind(&mut state, second, "c", "b");
+    let events = since(&state, last);
+    assert_eq!(kinds(&events), ["node-bound"; 3], "{events:?}");
+    assert!(events[2].1.contains("key of c, and not that of b any more"), "{events:?}");
+    // Whose place it is.
+    let at = state.node(NodeId(first)).expect("known").address.clone();
+    assert_eq!(state.other_at(None, &at, "a"), None);
+    assert_eq!(state.other_at(Some(NodeId(first)), &at, "z"), None);
+    assert_eq!(state.other_at(None, &at, "z"), Some(NodeId(first)));
+}

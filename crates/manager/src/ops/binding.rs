@@ -2,14 +2,24 @@
 //! register or be heard as that node.
 //!
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
-//! the key. Managers have theirs in their keys. Without keys nobody knows.
+//! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat of
+//! its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
+//! unbound. Not here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
-use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command};
+use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
+use cairn_manager_core::events::Kind;
 use cairn_manager_core::{Node, State};
-use cairn_types::{DiskUuid, ErrorCode, NodeId};
+use cairn_types::{DiskUuid, ErrorCode, Incarnation, NodeId, Time};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
-use cairn_wire::manager::RegisterRequest;
+use cairn_wire::manager::{HeartbeatRequest, RegisterRequest};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The same refusal is told once in this time.
+const TOLD_FOR: Duration = Duration::from_secs(3600);
+/// Refusals that are told in it: who has a key would fill the log and the events.
+const TOLD_MAX: usize = 64;
 
 /// What a holder is to a node.
 #[derive(PartialEq, Eq, Debug)]
@@ -17,40 +27,80 @@ enum Standing {
     Bound,
     /// It may become the node's.
     Free,
+    /// It is another node's already, and nothing says that it is not this one's too.
+    Shared,
     Another,
 }
 
-fn standing(node: &Node, holder: &Holder, is_revoked: impl Fn(&str) -> bool) -> Standing {
+fn standing(node: &Node, holder: &Holder, is_elsewhere: bool, is_revoked: impl FnOnce(&str) -> bool) -> Standing {
     if node.id.get() <= MANAGER_ID_MAX || node.holder == holder.name {
         return Standing::Bound;
     }
-    match node.holder.is_empty() || holder.node == node.id || is_revoked(&node.holder) {
-        true => Standing::Free,
-        false => Standing::Another,
+    match holder.may_have(node.id, &node.holder, is_revoked) {
+        true if !is_elsewhere => Standing::Free,
+        true if node.holder.is_empty() || holder.node == node.id => Standing::Shared,
+        _ => Standing::Another,
     }
 }
 
+/// Refusals that were told lately.
+#[derive(Default)]
+pub(crate) struct Told {
+    since: Option<Time>,
+    pairs: BTreeSet<(NodeId, String)>,
+}
+
+impl Told {
+    /// Whether it is to be told now.
+    fn is_new(&mut self, node: NodeId, name: &str, now: Time) -> bool {
+        if self.since.is_none_or(|since| now.since(since) >= TOLD_FOR) {
+            *self = Self { since: Some(now), pairs: BTreeSet::new() };
+        }
+        self.pairs.len() < TOLD_MAX && self.pairs.insert((node, name.to_owned()))
+    }
+}
+
+/// The node that registers, as far as it is known.
+fn registering(state: &State, request: &RegisterRequest) -> Option<Node> {
+    let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
+    node.or_else(|| state.node(NodeId(request.node))).cloned()
+}
+
 impl Manager {
-    /// Whether whoever registers may be the node that he says, as far as that is bound.
-    pub(crate) fn check_registration(
+    /// Whether whoever registers may be the node that he says, as far as that is bound, at the address that he says.
+    pub(crate) async fn check_registration(
         &self,
         holder: Option<&Holder>,
         request: &RegisterRequest,
     ) -> Result<(), WireError> {
-        let by_uuid = |state: &State| {
-            let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
-            node.or_else(|| state.node(NodeId(request.node))).cloned()
-        };
-        self.check_bound(holder, by_uuid).map(drop)
+        self.check_bound(holder, |state| registering(state, request)).await?;
+        let Some(holder) = holder.filter(|_| !request.address.is_empty()) else { return Ok(()) };
+        let taken = self.look_in_cluster(|state, _| {
+            let node = registering(state, request);
+            // What was let in once is.
+            let moves = node.as_ref().is_none_or(|node| node.address != request.address);
+            let id = node.map(|node| node.id);
+            Ok(Some(()).filter(|()| moves).and_then(|()| state.other_at(id, &request.address, &holder.name)))
+        })?;
+        let Some(other) = taken else { return Ok(()) };
+        let text = format!(
+            "{} is the place of {other}, which serves there and has another key than {}: if it is gone, this is let in as soon as it is \
+             known to be down",
+            request.address, holder.name
+        );
+        self.tell_refused(other, holder, &text).await;
+        Err(WireError::new(ErrorCode::NotPermitted, text))
     }
 
     /// The same of whoever is heard as a node, which is bound where it is not yet.
-    pub(crate) async fn check_heard(&self, holder: Option<&Holder>, node: NodeId) -> Result<(), WireError> {
-        let Some((node, Standing::Free)) = self.check_bound(holder, |state| state.node(node).cloned())? else {
+    pub(crate) async fn check_heard(&self, holder: Option<&Holder>, heard: &HeartbeatRequest) -> Result<(), WireError> {
+        let found = self.check_bound(holder, |state| state.node(NodeId(heard.node)).cloned()).await?;
+        let Some((node, Standing::Free)) = found else { return Ok(()) };
+        // Whoever has a server's key and did not register as this node does not get to be it.
+        if !node.up || node.incarnation != Incarnation(heard.incarnation) {
             return Ok(());
-        };
-        let level = self.look_in_cluster(|state, _| Ok(state.level()))?;
-        let Some(holder) = holder.filter(|_| level >= BINDING_LEVEL) else { return Ok(()) };
+        }
+        let Some(holder) = holder.filter(|_| self.binds()) else { return Ok(()) };
         let command = BindNode { node: node.id.get(), holder: holder.name.clone(), former: node.holder.clone() };
         // Decided again with the next heartbeat if it fails.
         if self.duty("whose key a node has", Command::BindNode(command)).await {
@@ -59,25 +109,66 @@ impl Manager {
         Ok(())
     }
 
-    fn check_bound(
+    fn binds(&self) -> bool {
+        self.look_in_cluster(|state, _| Ok(state.level() >= BINDING_LEVEL)).unwrap_or(false)
+    }
+
+    async fn check_bound(
         &self,
         holder: Option<&Holder>,
         find: impl FnOnce(&State) -> Option<Node>,
     ) -> Result<Option<(Node, Standing)>, WireError> {
         let Some(holder) = holder else { return Ok(None) };
-        let Some(node) = self.look_in_cluster(|state, _| Ok(find(state)))? else { return Ok(None) };
+        let found = self.look_in_cluster(|state, _| {
+            let node = find(state);
+            let elsewhere = node.as_ref().filter(|node| node.holder != holder.name);
+            let elsewhere = elsewhere.and_then(|node| state.other_holder(node.id, &holder.name));
+            Ok(node.map(|node| (node, elsewhere)))
+        })?;
+        let Some((node, elsewhere)) = found else { return Ok(None) };
         let revoked = self.identity.tls().and_then(|tls| tls.revoked());
-        let standing = standing(&node, holder, |name| revoked.is_some_and(|list| list.has(name)));
-        if standing == Standing::Another {
-            let text = format!(
-                "{} has the key of {}, and whoever says that it is {0} has that of {}: if that is its new key, put {1} on the list of \
-                 revoked keys",
-                node.id, node.holder, holder.name
-            );
-            tracing::warn!(node = %node.id, bound = node.holder, shown = holder.name, "a node comes with another's key");
-            return Err(WireError::new(ErrorCode::NotPermitted, text));
+        let standing = standing(&node, holder, elsewhere.is_some(), |name| revoked.is_some_and(|list| list.has(name)));
+        let (id, name) = (node.id, &holder.name);
+        match (&standing, elsewhere) {
+            (Standing::Another, Some(other)) => {
+                let text = format!(
+                    "{id} has the key of {}, and whoever says that it is {id} has that of {name}, which {other} has",
+                    node.holder
+                );
+                self.tell_refused(id, holder, &text).await;
+                return Err(WireError::new(ErrorCode::NotPermitted, text));
+            }
+            (Standing::Another, None) => {
+                let text = format!(
+                    "{id} has the key of {}, and whoever says that it is {id} has that of {name}: if that is its new key, put {0} on the \
+                     list of revoked keys",
+                    node.holder
+                );
+                self.tell_refused(id, holder, &text).await;
+                return Err(WireError::new(ErrorCode::NotPermitted, text));
+            }
+            (Standing::Shared, Some(other)) => {
+                let text = format!(
+                    "{id} shows the key of {name}, which is that of {other}: it is bound to none; give it a key of its own"
+                );
+                self.tell_refused(id, holder, &text).await;
+            }
+            _ => {}
         }
         Ok(Some((node, standing)))
+    }
+
+    async fn tell_refused(&self, node: NodeId, holder: &Holder, text: &str) {
+        let now = self.now();
+        if !self.look(|_, leading| leading.told_keys.is_new(node, &holder.name, now)).unwrap_or(false) {
+            return;
+        }
+        tracing::warn!(%node, shown = holder.name, text, "a node comes with another's key");
+        if self.binds() {
+            let note =
+                Note { kind: Kind::KeyRefused as u32, node: node.get(), text: text.to_owned(), ..Note::default() };
+            self.duty("that a key was refused", Command::Note(note)).await;
+        }
     }
 }
 
@@ -117,14 +208,29 @@ mod tests {
             until: 0,
             rights: Rights::everything(),
         };
-        let none = |_: &str| false;
-        assert_eq!(standing(&node(17, ""), &of("n4", 0), none), Standing::Free);
-        assert_eq!(standing(&node(17, "n4"), &of("n4", 0), none), Standing::Bound);
-        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), none), Standing::Another);
-        assert_eq!(standing(&node(17, "n4"), &of("n5", 18), none), Standing::Another);
-        assert_eq!(standing(&node(17, "n4"), &of("n5", 17), none), Standing::Free);
-        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), |name| name == "n4"), Standing::Free);
-        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), |name| name == "n5"), Standing::Another);
-        assert_eq!(standing(&node(3, ""), &of("m3", 3), none), Standing::Bound, "managers have theirs in the key");
+        let (none, own) = (|_: &str| false, false);
+        let of_n4 = |name: &str| name == "n4";
+        assert_eq!(standing(&node(17, ""), &of("n4", 0), own, none), Standing::Free);
+        assert_eq!(standing(&node(17, "n4"), &of("n4", 0), own, none), Standing::Bound);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), own, none), Standing::Another);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 18), own, none), Standing::Another);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 17), own, none), Standing::Free);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), own, of_n4), Standing::Free);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), own, |name| name == "n5"), Standing::Another);
+        assert_eq!(standing(&node(3, ""), &of("m3", 3), own, none), Standing::Bound, "managers have theirs in the key");
+        // A stolen key would get all nodes that are not bound yet, and those whose key was revoked.
+        assert_eq!(standing(&node(17, ""), &of("n5", 0), true, none), Standing::Shared);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 0), true, of_n4), Standing::Another);
+        assert_eq!(standing(&node(17, "n4"), &of("n5", 17), true, none), Standing::Shared);
+    }
+
+    /// One wrong key would fill the log.
+    #[test]
+    fn a_refusal_is_told_once() {
+        let (mut told, start) = (Told::default(), Time(7));
+        assert!(told.is_new(NodeId(17), "n5", start));
+        assert!(!told.is_new(NodeId(17), "n5", start) && told.is_new(NodeId(18), "n5", start));
+        assert_eq!((0..1000).filter(|id| told.is_new(NodeId(*id), "n6", start)).count(), TOLD_MAX - 2);
+        assert!(told.is_new(NodeId(17), "n5", start + TOLD_FOR));
     }
 }

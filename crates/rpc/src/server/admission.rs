@@ -18,7 +18,6 @@ use cairn_wire::holder::Holder;
 use cairn_wire::protection::Protection;
 
 use super::PeerInfo;
-use crate::node_keys::NodeKeys;
 use crate::stream::Stream;
 
 /// Whose connection this is: nobody's who has to have a key, or the holder of the certificate. The error is what to
@@ -45,22 +44,6 @@ pub(crate) fn holder(stream: &Stream, hello: &Hello, tls: Option<&Arc<Tls>>) -> 
     }
     check(&holder, hello).map_err(refused)?;
     Ok(Some(holder))
-}
-
-/// The node that a peer says it is has the key of that peer, as far as the map was heard.
-pub(crate) fn not_anothers(
-    holder: Option<Holder>,
-    hello: &Hello,
-    keys: &NodeKeys,
-) -> Result<Option<Holder>, WireError> {
-    let other = holder.as_ref().and_then(|holder| keys.other_of_node(hello.node, holder));
-    match (other, holder) {
-        (Some(other), Some(Holder { name, .. })) => Err(WireError::new(
-            ErrorCode::NotPermitted,
-            format!("the key of {name} is not that of node {}, which {other} has", hello.node.get()),
-        )),
-        (_, holder) => Ok(holder),
-    }
 }
 
 /// What a peer says of itself has to be what its key says.

@@ -420,8 +420,7 @@ impl Conn {
             return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
         }
         let node_keys = self.shared.identity.node_keys().clone();
-        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls())
-            .and_then(|holder| admission::not_anothers(holder, &theirs, &node_keys));
+        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
         let audit = self.shared.config.audit.clone();
         let holder = holder.map_err(|error| {
             let name = self.stream.holder().map(|holder| holder.name);
