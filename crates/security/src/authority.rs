@@ -2,8 +2,9 @@
 //! out, and the tokens for which machines may fetch a key.
 //!
 //! Nobody needs it but who makes keys: servers know the certificate alone. Invariants: a name of a client or an
-//! administrator is given out once, so that revoking it never hits somebody else; what changes the directory holds its
-//! lock, so several processes may work with it. Not here: who may ask over the network (the binary).
+//! administrator is given out once, so that revoking it never hits somebody else; no line of the list is lost that was
+//! written whole, and where one is not understood nothing is given out; what changes the directory holds its lock, so
+//! several processes may work with it, of the user whose it is: what another one makes there that user could not read. Not here: who may ask over the network (the binary).
 mod signing;
 mod tokens;
 
@@ -21,11 +22,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use signing::Signer;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-pub use tokens::TOKEN_LIFE;
+pub use tokens::{TOKEN_LIFE, public_name};
 
 /// The private key, in the directory.
 pub const CA_KEY: &str = "ca.key";
@@ -122,6 +122,15 @@ impl Authority {
 
     /// Opens one that was made.
     pub fn open(dir: &Path) -> Result<Self, SecurityError> {
+        let meta = fs::metadata(dir).map_err(|error| SecurityError::io(dir, error))?;
+        let user = rustix::process::geteuid().as_raw();
+        if meta.uid() != user {
+            let owner = meta.uid();
+            let why = format!(
+                "this authority belongs to uid {owner}, and what uid {user} writes there is not for that one: say sudo -u '#{owner}' cairn key …"
+            );
+            return Err(SecurityError::Exposed { path: dir.to_path_buf(), why });
+        }
         let not_a_key =
             |path: &Path, why: &str| SecurityError::NotAKey { path: path.to_path_buf(), why: why.to_owned() };
         let text = |name: &str| {
@@ -242,30 +251,42 @@ impl Authority {
     }
 
     /// Adds a line to the list, unless the name was given to somebody else. A renewed key takes the place of its line:
-    /// the list does not grow with time.
+    /// the list does not grow with time. It is another file each time: a part of a line is never left in it.
     fn note(&self, holder: &Holder, how: Given) -> Result<(), SecurityError> {
-        let path = self.dir.join(ISSUED);
-        let io = |error| SecurityError::io(&path, error);
         let mut given = self.issued()?;
         Self::check_name(&given, holder, how)?;
         let place = given.iter().rposition(|before| before.name == holder.name);
-        if let Some(place) = place.filter(|_| how == Given::Renewed) {
-            given[place] = holder.clone();
-            let text: String = given.iter().map(|holder| format!("{holder}\n")).collect();
-            return write_secret(&path, &text, true);
+        match place.filter(|_| how == Given::Renewed) {
+            Some(place) => given[place] = holder.clone(),
+            None => given.push(holder.clone()),
         }
-        let mut list = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(io)?;
-        writeln!(list, "{holder}").and_then(|()| list.sync_all()).map_err(io)
+        let text: String = given.iter().map(|holder| format!("{holder}\n")).collect();
+        write_secret(&self.dir.join(ISSUED), &text, true)
     }
 
     /// What was given out, oldest first.
     pub fn issued(&self) -> Result<Vec<Holder>, SecurityError> {
         let path = self.dir.join(ISSUED);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(text.lines().filter_map(Holder::parse).collect()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(SecurityError::io(path, error)),
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.map_err(|error| SecurityError::io(&path, error))?,
+        };
+        let mut given = Vec::new();
+        for (number, line) in (1..).zip(text.split_inclusive('\n')) {
+            match (Holder::parse(line.trim_end_matches('\n')), line.ends_with('\n')) {
+                (Some(holder), _) => given.push(holder),
+                // A build of before was stopped while it added a line, before anybody got that key.
+                (None, false) => {}
+                (None, true) => {
+                    let why = format!(
+                        "line {number} is none that this version of Cairn understands, and names must not be given out twice: work with \
+                         the version that wrote it, or put the line right"
+                    );
+                    return Err(SecurityError::List { path, why });
+                }
+            }
         }
+        Ok(given)
     }
 }
 

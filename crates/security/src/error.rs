@@ -29,6 +29,14 @@ pub enum SecurityError {
         /// What is wrong with it.
         why: String,
     },
+    /// The list of what an authority gave out cannot be used.
+    #[error("{}: {why}", path.display())]
+    List {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// It holds no tokens for HTTP.
     #[error("{}: {why}; a token a line, for example from openssl rand -hex 24", path.display())]
     Token {

@@ -22,14 +22,14 @@ mod tls;
 mod token;
 mod validity;
 
-pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, DAY, Denied, Issued, TOKEN_LIFE, Wanted};
+pub use authority::{Authority, CA_CERTIFICATE, CA_KEY, DAY, Denied, Issued, TOKEN_LIFE, Wanted, public_name};
 pub use error::SecurityError;
 pub use frames::{CODE_LEN, FrameKeys, Opener, Sealer};
 pub use joining::{authority_name, authority_of, enrolling, exported, is_joining};
 pub use key_file::{KeyFile, holder_of};
 pub use new_key::{NewKey, is_proven};
 pub use revoked::{Change, Revoked};
-pub use secret_file::{check_secret, write_secret};
+pub use secret_file::{check_secret, forget_secret, write_secret};
 pub use tls::{Mode, SERVER_NAME, Tls, agreed, explain};
 pub use token::{TOKEN_MIN, TokenFile};
 pub use validity::Validity;

@@ -63,6 +63,13 @@ pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, SecurityError> {
     Ok(bytes)
 }
 
+/// Removes a private key, durably.
+pub fn forget_secret(path: &Path) -> Result<(), SecurityError> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let gone = fs::remove_file(path).and_then(|()| File::open(above)?.sync_all());
+    gone.map_err(|error| SecurityError::io(path, error))
+}
+
 /// Writes a private key, 0600, durably. Nothing that is there is replaced unless `replace` says so; then it is in one
 /// step.
 pub fn write_secret(path: &Path, text: &str, replace: bool) -> Result<(), SecurityError> {

@@ -23,6 +23,8 @@ pub const TOKEN_LIFE: u64 = 3600;
 const TOKENS: &str = "tokens";
 /// Tokens that ended are kept so long: whoever comes too late is told so.
 const KEPT: u64 = 7 * super::DAY;
+/// Bytes of the hash of a secret that tell tokens apart on one machine.
+const PUBLIC_LEN: usize = 8;
 /// Tokens that there may be, those that ended lately included.
 const TOKENS_MAX: usize = 10_000;
 /// What a file begins with.
@@ -90,7 +92,7 @@ impl Authority {
         let how = if wanted.again { Given::Again } else { Given::First };
         Self::check_name(&self.issued()?, &wanted.holder(until)?, how)?;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(|error| SecurityError::io(&dir, error))?;
+        made.and_then(|()| fs::File::open(&self.dir)?.sync_all()).map_err(|error| SecurityError::io(&dir, error))?;
         self.forget_old_tokens()?;
         let mut secret = [0; SECRET_LEN];
         SystemRandom::new().fill(&mut secret).map_err(|_| rcgen::Error::RingUnspecified)?;
@@ -102,12 +104,16 @@ impl Authority {
     /// Makes the certificate for which a token was made, for the first key that comes with it.
     pub fn enrol(&self, secret: &[u8; SECRET_LEN], public_key: &[u8; 32]) -> Result<Issued, Denied> {
         let path = self.place(secret);
-        let _lock = self.lock()?;
         let unknown = || {
             let why = "this authority knows no such token: it may be another cluster's, or over for more than a week; make one with \
                        cairn key token";
             Denied::Asker(why.to_owned())
         };
+        // Who guesses does not keep others waiting.
+        if !path.exists() {
+            return Err(unknown());
+        }
+        let _lock = self.lock()?;
         let text = match read_secret(&path) {
             Err(SecurityError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Err(unknown());
@@ -168,6 +174,11 @@ impl Authority {
         let mut left = 0;
         for entry in fs::read_dir(&dir).map_err(io)? {
             let path = entry.map_err(io)?.path();
+            // Nobody else writes while the lock is held: it was left half made.
+            if path.extension().is_some() {
+                fs::remove_file(&path).map_err(io)?;
+                continue;
+            }
             let text = fs::read_to_string(&path).unwrap_or_default();
             match Record::parse(&text).is_some_and(|record| record.until.saturating_add(KEPT) < now()) {
                 true => fs::remove_file(&path).map_err(io)?,
@@ -182,6 +193,11 @@ impl Authority {
             ))),
         }
     }
+}
+
+/// What a machine may call the secret of a token where others can read it: a part of its hash.
+pub fn public_name(secret: &[u8; SECRET_LEN]) -> String {
+    to_hex(&digest::digest(&digest::SHA256, secret).as_ref()[..PUBLIC_LEN])
 }
 
 /// A name that is somebody else's by now is the asker's trouble.

@@ -172,3 +172,43 @@ fn a_renewed_key_is_the_same_holders_for_as_long_again() {
         assert!(why.contains("gave no key") || why.contains("is not renewed"), "{why}");
     }
 }
+
+/// A name would be given out twice, or a renewal be refused as that of a key which nobody gave out.
+#[test]
+fn the_list_of_names_loses_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+    authority.issue(&server("data1")).expect("a key");
+    authority.issue(&wanted("alice", Caller::Client)).expect("a key");
+    let path = authority.dir().join("issued");
+    let whole = fs::read_to_string(&path).expect("a list");
+    // What was cut while it was added is nobody's, and the next line is one of its own.
+    write_secret(&path, &format!("{whole}cairn:1:node:data2:da"), true).expect("written");
+    authority.issue(&server("data3")).expect("a key");
+    assert_eq!(names(&authority), ["data1", "alice", "data3"]);
+    // A line of a later version is not lost, and nothing is given out that may be in it.
+    let later = format!("{whole}cairn:9:node:data4\n");
+    write_secret(&path, &later, true).expect("written");
+    let refused = |error: SecurityError| assert!(error.to_string().contains("line 3 is none"), "{error}");
+    refused(authority.issue(&server("data4")).expect_err("it may be in the list"));
+    refused(authority.invite(&server("data5"), TOKEN_LIFE).expect_err("it may be in the list"));
+    let made = now() - 400;
+    let holder =
+        Holder { until: made + 600, ..Holder::parse(whole.lines().next().expect("a line")).expect("a holder") };
+    let key = || NewKey::generate().expect("a key").public();
+    let present = authority.signer.certificate(&holder, made, &key()).expect("a certificate");
+    assert!(matches!(authority.renew(&present, &key()), Err(Denied::Failed(SecurityError::List { .. }))));
+    assert_eq!(fs::read_to_string(&path).expect("a list"), later);
+}
+
+/// What a process left half made would count as a token for ever.
+#[test]
+fn what_was_left_half_made_is_no_token() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+    authority.invite(&server("data1"), TOKEN_LIFE).expect("a token");
+    let tokens = authority.dir().join(TOKENS);
+    fs::write(tokens.join("00ff.new-7"), "cairn tok").expect("written");
+    authority.invite(&server("data2"), TOKEN_LIFE).expect("a token");
+    assert_eq!(fs::read_dir(tokens).expect("tokens").count(), 2);
+}
