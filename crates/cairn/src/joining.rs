@@ -8,7 +8,6 @@ use cairn_rpc::carrier::Carrier;
 use cairn_security::{NewKey, authority_name, explain, exported, is_joining};
 use cairn_wire::enrol::{self, Asked, LENGTH_LEN, MESSAGE_MAX, Proven};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,16 +21,6 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Bytes that the other side may send: a handshake and an answer.
 const BYTES_MAX: usize = 2 * MESSAGE_MAX;
-
-/// Beside the file of a key: the private key, until it has a certificate.
-const PENDING: &str = ".pending";
-
-/// Where a private key waits for its certificate.
-pub fn pending(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_os_string();
-    name.push(PENDING);
-    PathBuf::from(name)
-}
 
 /// The authority said no.
 #[derive(Debug, thiserror::Error)]

@@ -167,6 +167,7 @@ pub fn run(args: KeyArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     match args.command {
         KeyCommand::Init { dir } => {
             Authority::create(&dir).map_err(anyhow::Error::from)?;
+            write_secret(&dir.join(serve::REVOKED), "", false).map_err(anyhow::Error::from)?;
             let text =
                 "keep it where no server is, and a copy of it: whoever has it makes keys, and nobody can without it";
             println!("{}: the authority of a cluster; {text}", dir.display());

@@ -1,30 +1,34 @@
 //! `cairn key enrol`: fetches the key of this machine from the authority, for a token.
 //!
 //! Invariants: the private key is made here, is durable before anybody is asked, and leaves the machine never; the
-//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key
-//! that others take, and that fits the configuration.
+//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key that
+//! others take, and that fits the configuration.
 use super::{Target, tell};
 use crate::config::{self, Config};
-use crate::joining::{self, Answered, pending};
+use crate::joining::{self, Answered};
 use crate::security::{NotItsKey, fits};
 use crate::server::ServeError;
 use anyhow::Context;
 use cairn_cli::GlobalArgs;
-use cairn_security::{KeyFile, NewKey, authority_of, enrolling, holder_of, write_secret};
+use cairn_security::{KeyFile, NewKey, authority_of, enrolling, forget_secret, holder_of, public_name, write_secret};
 use cairn_wire::enrol::{Asked, JoinToken};
 use clap::Args;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Beside the file of a key, with a part of the hash of the token behind it: the private key, until it has a certificate.
+/// One that was made for another token may be known to others.
+const PENDING: &str = ".pending-";
 /// Longer than any token.
 const TOKEN_MAX: u64 = 4096;
 
 #[derive(Args, Debug)]
 pub struct EnrolArgs {
-    /// The token that cairn key token printed; - reads it from standard input
-    #[arg(long, value_name = "TOKEN|-")]
+    /// File with the token that cairn key token printed; - reads it from standard input. On a command line others of
+    /// this machine could read it
+    #[arg(long, value_name = "FILE|-")]
     token: String,
     /// Where cairn key serve listens; without it what security.authority of the configuration says
     #[arg(long, value_name = "HOST:PORT")]
@@ -38,6 +42,14 @@ pub struct EnrolArgs {
     /// Replace a key that is there
     #[arg(long)]
     replace: bool,
+}
+
+/// Where a private key waits for its certificate.
+fn pending(file: &Path, token: &JoinToken) -> PathBuf {
+    let mut name = file.as_os_str().to_os_string();
+    name.push(PENDING);
+    name.push(public_name(&token.secret));
+    PathBuf::from(name)
 }
 
 pub fn run(args: EnrolArgs, global: &GlobalArgs) -> Result<(), ServeError> {
@@ -60,8 +72,7 @@ pub fn run(args: EnrolArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     }
     let text = fetch(&token, &at, &file, config.as_ref())?;
     write_secret(&file, &text, args.replace).map_err(anyhow::Error::from)?;
-    let pending = pending(&file);
-    fs::remove_file(&pending).with_context(|| format!("removing {}", pending.display()))?;
+    forget_secret(&pending(&file, &token)).map_err(anyhow::Error::from)?;
     let written = KeyFile::read(&file).context("the key that was just fetched")?;
     give_to_owner_of_directory(&file)?;
     tell(&file, written.holder(), Target::Written, global);
@@ -70,7 +81,7 @@ pub fn run(args: EnrolArgs, global: &GlobalArgs) -> Result<(), ServeError> {
 
 /// The text of a key file for this machine, which was checked.
 fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> anyhow::Result<String> {
-    let key = NewKey::kept(&pending(file))?;
+    let key = NewKey::kept(&pending(file, token))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let secret = token.secret;
     let asking = joining::ask(at, enrolling(token.fingerprint)?, &key, |proven| Asked::Enrol(secret, proven));
@@ -89,15 +100,20 @@ fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> a
     Ok(text)
 }
 
-fn token_of(text: &str) -> Result<JoinToken, ServeError> {
-    let mut read = String::new();
-    let text = match text {
-        "-" => {
-            std::io::stdin().take(TOKEN_MAX).read_to_string(&mut read).context("reading the token")?;
-            read.as_str()
-        }
-        text => text,
+fn token_of(from: &str) -> Result<JoinToken, ServeError> {
+    if JoinToken::parse(from.trim()).is_some() {
+        let why = "whoever works on this machine can read a token on a command line: make another one, and say --token - (it is read from \
+                   standard input) or --token FILE";
+        return Err(ServeError::Usage(why.to_owned()));
+    }
+    let mut text = String::new();
+    let read = match from {
+        "-" => std::io::stdin().lock().take(TOKEN_MAX).read_to_string(&mut text),
+        file => File::open(file).and_then(|file| file.take(TOKEN_MAX).read_to_string(&mut text)),
     };
+    read.with_context(|| {
+        if from == "-" { "reading the token".to_owned() } else { format!("reading the token from {from}") }
+    })?;
     JoinToken::parse(text.trim()).ok_or_else(|| {
         let why = "that is no token: copy all of what cairn key token printed, cairn1_ and two rows of digits";
         ServeError::Usage(why.to_owned())

@@ -12,13 +12,13 @@ use crate::audit::AuditLog;
 use crate::private;
 use crate::server::{ServeError, Signals};
 use anyhow::Context;
-use cairn_security::{Authority, Revoked, write_secret};
+use cairn_security::{Authority, Revoked};
 use cairn_telemetry::{LogConfig, init_logging};
 use cairn_wire::enrol::to_hex;
 use clap::Args;
 use crowd::Crowd;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use visit::Desk;
 
 /// Names whose keys are not renewed, in the directory of the authority.
-const REVOKED: &str = "revoked";
+pub(super) const REVOKED: &str = "revoked";
 /// In the same.
 const AUDIT: &str = "audit.log";
 /// Threads that sign and write.
@@ -62,7 +62,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let signals = Signals::new(&runtime)?;
     let authority = Authority::open(&args.ca).map_err(anyhow::Error::from)?;
     let port = authority.port().map_err(anyhow::Error::from)?;
-    let revoked = revoked(args).map_err(anyhow::Error::from)?;
+    let revoked = revoked(args)?;
     let audit = AuditLog::start(&args.audit.clone().unwrap_or_else(|| args.ca.join(AUDIT)))?;
     let listener = runtime.block_on(TcpListener::bind(&args.listen));
     let listener = listener.with_context(|| format!("listening on {}", args.listen))?;
@@ -84,14 +84,13 @@ fn announce(address: &str, fingerprint: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The list has to be there, so that it cannot be forgotten; that of the directory is made.
-fn revoked(args: &ServeArgs) -> Result<Revoked, cairn_security::SecurityError> {
-    let own = args.ca.join(REVOKED);
-    let path: &Path = args.revoked.as_deref().unwrap_or(&own);
-    if args.revoked.is_none() && !own.exists() {
-        write_secret(&own, "", false)?;
-    }
-    Revoked::read(path)
+/// The list has to be there, so that it cannot be forgotten, also where the directory comes out of a copy.
+fn revoked(args: &ServeArgs) -> anyhow::Result<Revoked> {
+    let path = args.revoked.clone().unwrap_or_else(|| args.ca.join(REVOKED));
+    Revoked::read(&path).with_context(|| {
+        "the list of revoked keys has to be there: without it keys that were taken away are renewed. Put the one of the servers there \
+         (security.revoked); an empty file revokes nothing"
+    })
 }
 
 async fn serve(listener: TcpListener, desk: Arc<Desk>) {

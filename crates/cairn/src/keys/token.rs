@@ -102,8 +102,8 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     println!("{}", token.text());
     let to = if is_server { "CONFIG" } else { "--out FILE" };
     eprintln!(
-        "good for one machine until {until}, there: cairn key enrol --at HOST:PORT --token TOKEN {to}. HOST:PORT is where cairn key serve \
-         listens; whoever has the token before that machine becomes {}",
+        "good for one machine until {until}, there: cairn key enrol --at HOST:PORT --token - {to}, which reads it from standard input. HOST:PORT is \
+         where cairn key serve listens; whoever has the token before that machine becomes {}",
         args.name
     );
     Ok(())

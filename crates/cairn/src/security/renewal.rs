@@ -1,17 +1,17 @@
 //! [`Renewal`]: fetches the next key of a server from its cluster's authority before the present one ends.
 //!
 //! The key goes where the present one is; [`KeyWatch`](super::key_watch::KeyWatch) takes it from there as one that a
-//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a
-//! failure
-//! changes nothing, is tried again with growing pauses, and is known to whoever asks; the private key is durable before
-//! the authority is asked, so the same is asked for again when an answer is lost.
-use crate::joining::{self, Answered, pending};
+//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a failure
+//! changes nothing, is tried again with growing pauses, and is known to whoever asks, and so is a next key that is not
+//! taken; each attempt has a private key of its own, which is nowhere before its certificate is there; what somebody
+//! else puts in place meanwhile stays.
+use crate::joining::{self, Answered};
 use anyhow::Context;
-use cairn_security::{KeyFile, NewKey, Tls, Validity, holder_of, now, write_secret};
+use cairn_security::{KeyFile, NewKey, Tls, Validity, check_secret, holder_of, now, write_secret};
 use cairn_wire::enrol::Asked;
 use parking_lot::Mutex;
+use rustix::fs::{Access, AtFlags, CWD};
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,11 +78,10 @@ impl Renewal {
     }
 
     async fn renew(&self) -> anyhow::Result<()> {
-        let path = self.key.clone();
-        let (file, key) = tokio::task::spawn_blocking(move || begin(&path)).await??;
-        let asked = joining::ask(&self.authority, self.tls.renewing(), &key, Asked::Renew).await?;
-        let path = self.key.clone();
-        tokio::task::spawn_blocking(move || finish(&path, &file, &key, &asked)).await?
+        let (path, tls) = (self.key.clone(), self.tls.clone());
+        let begun = tokio::task::spawn_blocking(move || Begun::of(&path, &tls)).await??;
+        let asked = joining::ask(&self.authority, self.tls.renewing(), &begun.key, Asked::Renew).await?;
+        tokio::task::spawn_blocking(move || begun.finish(&asked)).await?
     }
 }
 
@@ -94,29 +93,58 @@ fn is_due(validity: &Validity, tls: &Tls) -> bool {
     now() >= validity.due() + hash.checked_rem(spread).unwrap_or(0)
 }
 
-/// Also shows whether anything can be written there, before anybody is asked.
-fn begin(path: &Path) -> anyhow::Result<(KeyFile, NewKey)> {
-    let file = KeyFile::read(path)?;
-    let key = NewKey::kept(&pending(path)).context(
-        "the next private key cannot be kept beside the present one: the server's user has to be able to write into that directory",
-    )?;
-    Ok((file, key))
+/// A renewal on its way.
+struct Begun {
+    /// Where the present key is; not a link to it.
+    path: PathBuf,
+    text: Vec<u8>,
+    file: KeyFile,
+    key: NewKey,
 }
 
-fn finish(path: &Path, file: &KeyFile, key: &NewKey, answered: &Answered) -> anyhow::Result<()> {
-    let holder = holder_of(&answered.certificate).context("the new certificate names nobody")?;
-    let text = key.file(&holder, &answered.certificate, file.trusted());
-    let next = KeyFile::parse(path, text.as_bytes())?;
-    next.check()?;
-    let (had, got) = (file.holder(), next.holder());
-    let is_same = got.name == had.name && got.caller == had.caller && got.node == had.node;
-    anyhow::ensure!(
-        is_same && got.until >= had.until,
-        "the authority gave out the key {got}, which is no later one of {had}"
-    );
-    write_secret(path, &text, true)?;
-    match fs::remove_file(pending(path)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("removing what was pending"),
-        _ => Ok(()),
+impl Begun {
+    /// Also shows whether anything can be written there, before anybody is asked.
+    fn of(path: &Path, tls: &Tls) -> anyhow::Result<Self> {
+        let path = &fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        check_secret(path)?;
+        let text = fs::read(path).with_context(|| path.display().to_string())?;
+        let file = KeyFile::parse(path, &text)?;
+        let had = file.holder();
+        anyhow::ensure!(
+            had.name == tls.holder().name && had.until <= tls.until(),
+            "{} has another key than the one that counts, and it is not taken while this server runs; the log says why. Restart it with \
+             that key, or put the one of before back",
+            path.display()
+        );
+        let above = path.parent().unwrap_or(Path::new("/"));
+        let may = rustix::fs::accessat(CWD, above, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+        may.context(
+            "the next key cannot be put in place: the server's user has to be able to write into its directory",
+        )?;
+        Ok(Self { path: path.to_path_buf(), text, file, key: NewKey::generate()? })
+    }
+
+    fn finish(&self, answered: &Answered) -> anyhow::Result<()> {
+        let Self { path, text: before, file, key } = self;
+        let holder = holder_of(&answered.certificate).context("the new certificate names nobody")?;
+        let text = key.file(&holder, &answered.certificate, file.trusted());
+        let next = KeyFile::parse(path, text.as_bytes())?;
+        next.check()?;
+        let (had, got) = (file.holder(), next.holder());
+        let is_same = got.name == had.name && got.caller == had.caller && got.node == had.node;
+        anyhow::ensure!(
+            is_same && got.until >= had.until,
+            "the authority gave out the key {got}, which is no later one of {had}"
+        );
+        let now = fs::read(path).with_context(|| path.display().to_string())?;
+        anyhow::ensure!(
+            now == *before,
+            "{} was changed while the next key was fetched; it is looked at again",
+            path.display()
+        );
+        Ok(write_secret(path, &text, true)?)
     }
 }
+
+#[cfg(test)]
+mod tests;
