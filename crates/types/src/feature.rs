@@ -90,6 +90,19 @@ mod tests {
     use super::*;
     use crate::NodeId;
 
+    /// Levels with which nothing came.
+    const NOTHING_NEW: &[u32] = &[11, 20, 21];
+
+    /// A level would be activated without what the table says of it, or one be used that another build gave a meaning.
+    #[test]
+    fn the_table_has_all_levels() {
+        let row = |line: &str| line.strip_prefix("//! | ")?.split(' ').next()?.parse().ok();
+        let rows: Vec<u32> = include_str!("feature.rs").lines().filter_map(row).collect();
+        assert!(rows.is_sorted() && rows.last() == Some(&FEATURE_LEVEL), "{rows:?}");
+        let missing: Vec<u32> = (0..=FEATURE_LEVEL).filter(|level| !rows.contains(level)).collect();
+        assert_eq!(missing, NOTHING_NEW);
+    }
+
     /// A command would be logged that a member cannot apply, or the wrong one be upgraded.
     #[test]
     fn the_least_counts_and_is_named() {

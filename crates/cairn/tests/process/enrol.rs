@@ -167,6 +167,12 @@ fn a_cluster_begins_with_a_token_for_each_machine() {
     assert!(!file(&cluster, "thief").exists());
     let said = refused(&cluster, &late[..50], &at, USAGE);
     assert!(said.contains("copy all of"), "{said}");
+    // What everybody on the machine can read is not taken.
+    let mut command = Command::new(binary());
+    command.args(["key", "enrol", "--token", &late]).args(at).current_dir(cluster.dir.path());
+    let output = command.stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(USAGE), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("can read a token on a command line"), "{}", text(&output.stderr));
     // What is there stays, and a key of other roles is not put in the place of a server's.
     let other = token(&cluster, &["other", "--roles", "meta"]);
     let said = refused(&cluster, &other, &["data1.toml"], USAGE);
@@ -188,6 +194,13 @@ fn a_cluster_begins_with_a_token_for_each_machine() {
     }
     assert!(!all.contains("PRIVATE KEY"));
     cluster.check_logs();
+}
+
+/// The private key that waits for its certificate.
+fn pending(cluster: &Cluster, name: &str) -> Option<PathBuf> {
+    let begin = format!("{name}.key.pending-");
+    let mut all = fs::read_dir(cluster.dir.path()).expect("a directory").map(|entry| entry.expect("an entry").path());
+    all.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin)))
 }
 
 fn certificate(path: &Path) -> String {
@@ -233,13 +246,26 @@ fn a_token_is_told_to_its_authority_alone_and_an_answer_may_be_lost() {
     let address = port.kill();
     let said = refused(&cluster, &data, &["data1.toml"], 1);
     assert!(said.contains("cairn key serve"), "{said}");
-    let pending = cluster.path("data1.key.pending");
+    let pending = pending(&cluster, "data1").expect("the private key waits");
     let kept = fs::read_to_string(&pending).expect("the private key waits");
     let port = Port::open(&cluster, "authority", &address);
     enrolled(&cluster, &data, &["data1.toml"]);
     let own = file(&cluster, "data1");
     let got = fs::read_to_string(&own).expect("a key");
     assert!(got.ends_with(&kept) && !pending.exists(), "the private key that was made first");
+    // Who has a private key that waited for another token has none of this one's.
+    let other = token(&cluster, &["other1", "--roles", "data"]);
+    refused(
+        &cluster,
+        &JoinToken { secret: [7; 16], ..JoinToken::parse(&other).expect("a token") }.text(),
+        &["--replace", "data1.toml"],
+        PERMISSION,
+    );
+    let stale = self::pending(&cluster, "data1").expect("it waits");
+    let stale = fs::read_to_string(stale).expect("a private key");
+    enrolled(&cluster, &other, &["--replace", "data1.toml"]);
+    assert!(!fs::read_to_string(&own).expect("a key").ends_with(&stale), "the key of another token");
+    write_secret(&own, &got, true).expect("put back");
     // As if the answer had not come: the same again.
     fs::rename(&own, cluster.path("first")).expect("put away");
     write_secret(&pending, &kept, false).expect("written");
@@ -315,6 +341,13 @@ fn only_who_has_a_key_that_counts_gets_the_next_one() {
     let many: Vec<_> = (0..10).map(|_| renew(&port, &own, |_| {})).collect();
     let said = many.into_iter().find_map(Result::err).expect("one name's renewals have a bound");
     assert!(said.contains("within a minute"), "{said}");
+    // A list that is not there is no empty one.
+    key(&cluster, &["init", "bare"]);
+    fs::remove_file(cluster.path("bare/revoked")).expect("removed");
+    let mut command = Command::new(binary());
+    command.args(["key", "serve", "--ca", "bare", "--listen", "127.0.0.1:0"]).current_dir(cluster.dir.path());
+    let output = command.stdin(Stdio::null()).output().expect("it ends");
+    assert!(text(&output.stderr).contains("the list of revoked keys has to be there"), "{}", text(&output.stderr));
     // From the next request on.
     fs::write(cluster.path("authority").join("revoked"), "data1\n").expect("a list");
     let said = renew(&port, &own, |_| {}).expect_err("it was revoked");
@@ -431,7 +464,7 @@ fn servers_renew_their_keys_while_somebody_writes() {
         assert!(output.stdout == number.to_string().repeat(1000).as_bytes(), "file {number}: {}", text(&output.stderr));
     }
     cluster.wait_healthy();
-    assert!(names.iter().all(|name| !cluster.path(&format!("{name}.key.pending")).exists()), "nothing is left beside");
+    assert!(names.iter().all(|name| pending(&cluster, name).is_none()), "nothing is left beside");
     // What is not renewed is told, with the reason.
     fs::write(cluster.path("authority").join("revoked"), "data1\n").expect("a list");
     cluster.stop("data1");

@@ -378,14 +378,14 @@ fn a_node_is_bound_to_its_key() {
     put(&file(&cluster, "data1"));
     cluster.allow_error("has the key of data2");
     cluster.launch("data2");
-    let told = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data1 is not that of node");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2, and whoever says");
     until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
     cluster.kill("data2");
     // Under another name it takes over when the one of before is revoked, and not sooner.
     fs::remove_file(&own).expect("removed");
     key(&cluster, &["node", "--ca", "authority", "--name", "data2b", "data2.toml"]);
     cluster.launch("data2");
-    let refused = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data2b is not that of node");
+    let refused = |cluster: &Cluster| cluster.read_log("data2").contains("has that of data2b: if that is its new key");
     until_told("the refusal", || refused(&cluster), || cluster.read_log("data2"));
     fs::write(cluster.path("revoked"), "data2\n").expect("a list");
     cluster.wait_ready("data2");
@@ -399,8 +399,21 @@ fn a_node_is_bound_to_its_key() {
     fs::write(cluster.path("revoked"), "").expect("a list");
     put(&kept);
     cluster.launch("data2");
-    let told = |cluster: &Cluster| cluster.read_log("data2").contains("the key of data2 is not that of node");
+    let told = |cluster: &Cluster| cluster.read_log("data2").contains("has the key of data2b, and whoever says");
     until_told("the refusal", || told(&cluster), || cluster.read_log("data2"));
+    cluster.kill("data2");
+    // The authority puts the node's number into the key: nobody has to be revoked.
+    let id = node_id(&cluster, "data2").to_string();
+    fs::remove_file(&own).expect("removed");
+    key(&cluster, &["node", "--ca", "authority", "--name", "data2c", "--node", &id, "data2.toml"]);
+    cluster.launch("data2");
+    cluster.wait_ready("data2");
+    let events = |cluster: &Cluster| cluster.ok(&["admin", "events"]);
+    let instead = format!("n{id} has the key of data2c, and not that of data2b any more");
+    until_told("it to be bound anew", || events(&cluster).contains(&instead), || events(&cluster));
+    assert!(events(&cluster).contains("key-refused"), "{}", events(&cluster));
+    assert!(cluster.ok(&["admin", "node", "ls"]).contains("data2c"), "it is shown whose key a node has");
+    cluster.wait_healthy();
     cluster.check_logs();
 }
 

@@ -39,7 +39,7 @@ impl NodeArgs {
             let value = json!({
                 "id": node.id, "up": node.up, "roles": node.roles, "address": node.address,
                 "http_address": node.http_address, "host": node.host, "rack": node.rack, "disks": disks,
-                "last_heard_ms": node.last_heard_ms, "incarnation": node.incarnation, "version": node.version,
+                "last_heard_ms": node.last_heard_ms, "incarnation": node.incarnation, "version": node.version, "key": node.holder,
                 "manager_leader": is_leader, "partitions_led": leads,
             });
             let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
@@ -55,6 +55,7 @@ impl NodeArgs {
                 leads.to_string(),
                 age(node.last_heard_ms),
                 dash(&node.version),
+                dash(&node.holder),
             ];
             (value, cells)
         });
@@ -70,6 +71,7 @@ impl NodeArgs {
             ("LEADS", Align::Right),
             ("HEARD", Align::Right),
             ("VERSION", Align::Left),
+            ("KEY", Align::Left),
         ];
         listing::print(context, &columns, rows)
     }
