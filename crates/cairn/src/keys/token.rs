@@ -2,7 +2,7 @@
 use super::{RightsArgs, rights_of};
 use crate::server::ServeError;
 use cairn_cli::GlobalArgs;
-use cairn_security::{Authority, DAY, TOKEN_LIFE, Wanted, moment, now};
+use cairn_security::{Authority, DAY, Revoked, TOKEN_LIFE, Wanted, moment, now};
 use cairn_types::NodeId;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::holder::MANAGER_ID_MAX;
@@ -92,6 +92,12 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<(), ServeError> {
     let node = node_of(caller, args.node)?;
     let wanted = Wanted { name: args.name.clone(), caller, node, life, rights, again: args.replace };
     let authority = Authority::open(&args.ca).map_err(anyhow::Error::from)?;
+    // Whoever got that key would be refused by all servers. A list elsewhere is known to who serves alone.
+    let list = args.ca.join(super::serve::REVOKED);
+    if list.exists() && Revoked::read(&list).map_err(anyhow::Error::from)?.has(&args.name) {
+        let why = format!("the name {} was revoked ({}): give another one", args.name, list.display());
+        return Err(ServeError::Usage(why));
+    }
     let token = authority.invite(&wanted, args.within).map_err(anyhow::Error::from)?;
     let until = moment(now().saturating_add(args.within));
     if global.json {
