@@ -1,8 +1,8 @@
 //! [`NodeKeys`]: whose key each node has, as the map says, so that one server's key does not pass for another's.
 //!
-//! Invariants: what is not known here is nobody's business here; a node that moved or got another key is refused at most
-//! until the map is heard that says so; whom the manager may let in is not refused here for what was heard before.
-//! Managers are bound by the numbers in their keys. Not here: who decides it (the manager).
+//! Invariants: what is not known here is nobody's business here; a node that moved or got another key is refused at
+//! most until the map is heard that says so; whom the manager may let in is not refused here for what was heard
+//! before. Managers are bound by the numbers in their keys. Not here: who decides it (the manager).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

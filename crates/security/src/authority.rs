@@ -4,7 +4,8 @@
 //! Nobody needs it but who makes keys: servers know the certificate alone. Invariants: a name of a client or an
 //! administrator is given out once, so that revoking it never hits somebody else; no line of the list is lost that was
 //! written whole, and where one is not understood nothing is given out; what changes the directory holds its lock, so
-//! several processes may work with it, of the user whose it is: what another one makes there that user could not read. Not here: who may ask over the network (the binary).
+//! several processes may work with it, of the user whose it is: what another one makes there that user could not
+//! read. Not here: who may ask over the network (the binary).
 mod signing;
 mod tokens;
 
@@ -177,8 +178,8 @@ impl Authority {
     }
 
     /// Makes the next certificate of a server that showed the present one, for another key of its, for as long as the
-    /// present one was made for. Whether the name was revoked is the caller's to know. Keys of others end: they were made
-    /// for a time, and have nobody who fetches the next one.
+    /// present one was made for. Whether the name was revoked is the caller's to know. Keys of others end: they were
+    /// made for a time, and have nobody who fetches the next one.
     pub fn renew(&self, present: &CertificateDer<'_>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
         let holder = crate::key_file::holder_of(present);
         let (Some(holder), Some(validity)) = (holder, Validity::of(present)) else {

@@ -1,8 +1,8 @@
 //! `cairn key enrol`: fetches the key of this machine from the authority, for a token.
 //!
 //! Invariants: the private key is made here, is durable before anybody is asked, and leaves the machine never; the
-//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key that
-//! others take, and that fits the configuration.
+//! token's secret goes to nobody but the authority whose fingerprint is in the token; what is put in place is a key
+//! that others take, and that fits the configuration.
 use super::{Target, tell};
 use crate::config::{self, Config};
 use crate::joining::{self, Answered};
@@ -18,8 +18,8 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Beside the file of a key, with a part of the hash of the token behind it: the private key, until it has a certificate.
-/// One that was made for another token may be known to others.
+/// Beside the file of a key, with a part of the hash of the token behind it: the private key, until it has a
+/// certificate. One that was made for another token may be known to others.
 const PENDING: &str = ".pending-";
 /// Longer than any token.
 const TOKEN_MAX: u64 = 4096;

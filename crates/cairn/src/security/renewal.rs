@@ -1,10 +1,10 @@
 //! [`Renewal`]: fetches the next key of a server from its cluster's authority before the present one ends.
 //!
 //! The key goes where the present one is; [`KeyWatch`](super::key_watch::KeyWatch) takes it from there as one that a
-//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a failure
-//! changes nothing, is tried again with growing pauses, and is known to whoever asks, and so is a next key that is not
-//! taken; each attempt has a private key of its own, which is nowhere before its certificate is there; what somebody
-//! else puts in place meanwhile stays.
+//! person put in place. Invariants: what is put in place is a later key of the same server, which was checked; a
+//! failure changes nothing, is tried again with growing pauses, and is known to whoever asks, and so is a next key
+//! that is not taken; each attempt has a private key of its own, which is nowhere before its certificate is there;
+//! what somebody else puts in place meanwhile stays.
 use crate::joining::{self, Answered};
 use anyhow::Context;
 use cairn_security::{KeyFile, NewKey, Tls, Validity, check_secret, holder_of, now, write_secret};

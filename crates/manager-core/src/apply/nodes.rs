@@ -36,8 +36,8 @@ impl State {
         self.nodes().find(is_another).map(|other| other.id)
     }
 
-    /// Binds a node to a key that no other node has, unless another one was faster. Managers are bound by their keys, and
-    /// by nothing here.
+    /// Binds a node to a key that no other node has, unless another one was faster. Managers are bound by their keys,
+    /// and by nothing here.
     pub(super) fn bind_node(&mut self, command: &BindNode) -> Result<Outcome, WireError> {
         let id = NodeId(command.node);
         let free = self.node(id).filter(|node| id.get() >= NODE_ID_FIRST && node.holder == command.former).cloned();

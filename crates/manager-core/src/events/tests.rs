@@ -131,8 +131,8 @@ fn codes_and_names_are_unique() {
     }
 }
 
-/// Two nodes would have one key, so that revoking it takes both down; or nobody could say whose key a node has, and since
-/// when.
+/// Two nodes would have one key, so that revoking it takes both down; or nobody could say whose key a node has, and
+/// since when.
 #[test]
 fn a_node_is_bound_once_to_a_name_of_its_own_and_that_is_told() {
     let mut state = cluster(3);

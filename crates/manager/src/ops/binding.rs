@@ -2,8 +2,8 @@
 //! register or be heard as that node.
 //!
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
-//! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat of
-//! its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
+//! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat
+//! of its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
 //! unbound. Not here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
 use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};

@@ -107,8 +107,8 @@ impl Desk {
         let shown = handshake.peer_certificates().and_then(|shown| shown.first()).map(|one| one.clone().into_owned());
         let request = read(&mut stream).await?;
         let desk = self.clone();
-        // What was handed over is carried out, also where nobody waits for it any more: it is handed over when it is its
-        // turn. It writes durably: not on the thread that everybody waits for.
+        // What was handed over is carried out, also where nobody waits for it any more: it is handed over when it is
+        // its turn. It writes durably: not on the thread that everybody waits for.
         let turn = self.judging.clone().acquire_owned().await.map_err(io::Error::other)?;
         let judged = tokio::task::spawn_blocking(move || {
             let _turn = turn;
