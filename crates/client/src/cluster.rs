@@ -364,7 +364,6 @@ pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::fake::FakeCluster;
     use cairn_types::Scheme;
 
