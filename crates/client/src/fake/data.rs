@@ -67,6 +67,13 @@ fn raw<A: prost::Message>(answer: Answer<A>) -> Raw {
 }
 
 impl State {
+    /// Other bytes where a disk has those of a group, and the same again when it is called again.
+    #[cfg(test)]
+    pub(crate) fn spoil_copies(&mut self, disk: u32, group: u32) {
+        let chunks = &mut self.disks.get_mut(&disk).expect("a known disk").0;
+        let of_group = chunks.iter_mut().filter(|((pg, _), _)| *pg == group);
+        of_group.for_each(|(_, chunk)| chunk.data.iter_mut().for_each(|byte| *byte ^= 0x11));
+    }
     pub(super) fn check(&self, header: &ChunkHeader) -> Answer<Scheme> {
         let known = self.epoch_of(header.pg).ok_or_else(|| WireError::new(ErrorCode::UnknownPg, "unknown group"))?;
         if known != Epoch(header.epoch) {

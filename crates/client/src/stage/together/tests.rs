@@ -175,12 +175,7 @@ async fn nothing_names_what_was_not_read_back_or_is_something_else() {
     }
     world.cluster.fake.state.lock().rotten = None;
     // The copy of column 0 on the disk of shard 0 is another one than in the core rack.
-    let spoil = || {
-        let mut state = world.cluster.fake.state.lock();
-        let chunks = &mut state.disks.get_mut(&5).expect("a disk").0;
-        let copies = chunks.iter_mut().filter(|((pg, _), _)| *pg == 2);
-        copies.for_each(|(_, chunk)| chunk.data.iter_mut().for_each(|byte| *byte ^= 0x11));
-    };
+    let spoil = || world.cluster.fake.state.lock().spoil_copies(5, 2);
     spoil();
     let error = world.encode_all().await.expect_err("it is not what parity is computed of");
     assert!(matches!(error, ClientError::NotAtRest { .. }), "{error}");
