@@ -48,6 +48,8 @@ class Strangers(threading.Thread):
         self.opened += 1
         stream = socket.socket()
         stream.setblocking(False)
+        # Strangers have addresses of their own, eight of them.
+        stream.bind((f"127.0.1.{1 + self.opened % 8}", 0))
         stream.connect_ex((host, int(port)))
         selector.register(stream, selectors.EVENT_WRITE, state)
 

@@ -6,6 +6,7 @@
 
 mod admission;
 mod conn;
+mod crowd;
 mod greeter;
 mod latency;
 mod progress;

@@ -2,12 +2,11 @@
 //! run.
 //!
 //! A flood of them takes the time of this thread and of no other, and those that are served go on. Invariants: at most
-//! as many are looked at as may be without a hello, and of more the oldest goes, since whoever means it goes on at
-//! once; each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the threads that
+//! as many are looked at as may be without a hello, and of more an old one goes ([`Crowd`]), since whoever means it goes
+//! on at once; each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the threads that
 //! serve is a plain connection whose first byte is there, or one through TLS whose peer's certificate was checked. Not
 //! here: keys (`security`), what a peer may ask (`admission.rs`).
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::ServerShared;
+use super::crowd::Crowd;
 use super::stats::CloseReason;
 use super::thread::{Accepted, Arrived, ThreadHandle};
 use crate::audit::Refusal;
@@ -61,41 +61,40 @@ impl Greeter {
         mut stopped: watch::Receiver<Option<Duration>>,
     ) {
         let mut greeting = JoinSet::new();
-        let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
-        let mut turn = 0usize;
+        let mut crowd: Crowd<AbortHandle> = Crowd::default();
+        let mut number = 0u64;
         loop {
             tokio::select! {
                 // An error means that the server is gone.
                 _ = stopped.changed() => return,
                 Some(accepted) = incoming.recv() => {
-                    self.make_room(&mut greeting, &mut oldest_first);
-                    let to = self.threads[turn % self.threads.len()].clone();
-                    turn = turn.wrapping_add(1);
-                    oldest_first.push_back(greeting.spawn(greet(self.shared.clone(), self.acceptor.clone(), accepted, to)));
+                    self.make_room(&mut crowd);
+                    number += 1;
+                    let to = self.threads[number as usize % self.threads.len()].clone();
+                    let from = accepted.addr.ip();
+                    let greet = greet(self.shared.clone(), self.acceptor.clone(), accepted, to);
+                    crowd.enter(number, from, greeting.spawn(async move {
+                        greet.await;
+                        number
+                    }));
                 }
-                Some(ended) = greeting.join_next() => {
-                    if let Err(error) = ended && error.is_panic() {
+                Some(ended) = greeting.join_next() => match ended {
+                    Ok(number) => drop(crowd.leave(number)),
+                    Err(error) if error.is_panic() => {
+                        crowd.forget(AbortHandle::is_finished);
                         tracing::error!(%error, "a handshake panicked; its connection was closed");
                     }
+                    Err(_) => {}
                 }
             }
         }
     }
 
-    fn make_room(&self, greeting: &mut JoinSet<()>, oldest_first: &mut VecDeque<AbortHandle>) {
-        while greeting.try_join_next().is_some() {}
-        while oldest_first.front().is_some_and(AbortHandle::is_finished) {
-            oldest_first.pop_front();
-        }
-        let max = self.shared.seats.greeting_max();
-        // Those that have ended since stand behind one that has not.
-        if oldest_first.len() >= 2 * max {
-            oldest_first.retain(|handle| !handle.is_finished());
-        }
-        if greeting.len() >= max
-            && let Some(oldest) = oldest_first.pop_front()
+    fn make_room(&self, crowd: &mut Crowd<AbortHandle>) {
+        if crowd.len() >= self.shared.seats.greeting_max()
+            && let Some(goes) = crowd.make_room()
         {
-            oldest.abort();
+            goes.abort();
             self.shared.stats.count_closed(CloseReason::MadeRoom);
         }
     }

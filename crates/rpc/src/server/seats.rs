@@ -1,8 +1,8 @@
 //! [`Seats`]: who holds the connections of a server, and which of them goes when there is no room for another.
 //!
 //! A stranger may open as many connections as it likes and say nothing. So places are not kept by who came first:
-//! of those that said no hello yet the oldest goes, since whoever means it says hello at once; of the others one goes
-//! that asks nothing, of the address that holds most. A client of ours makes it again when it needs it. There is no
+//! of those that said no hello yet an old one goes ([`Crowd`]), since whoever means it says hello at once; of the others
+//! one goes that asks nothing, of the address that holds most. A client of ours makes it again when it needs it. There is no
 //! fixed limit for an address: all of a cluster may be behind one (NAT), and then it alone holds most.
 //!
 //! Invariant: a connection with a request in the works, or with a frame received in part, is never closed for room.
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::crowd::Crowd;
 use super::reply::ReplySink;
 
 /// Time between two searches for room: each looks at all connections.
@@ -39,8 +40,8 @@ struct Entry {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Without a hello, by number, so the oldest first.
-    greeting: BTreeMap<u64, Entry>,
+    /// Without a hello.
+    greeting: Crowd<Entry>,
     serving: BTreeMap<u64, Entry>,
     searched: Option<Instant>,
 }
@@ -75,7 +76,7 @@ impl Seats {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A new connection without a hello; when there are too many of those, the oldest goes.
+    /// A new connection without a hello; when there are too many of those, one goes.
     pub(crate) fn enter(self: &Arc<Self>, from: IpAddr, sink: &Arc<ReplySink>) -> Seat {
         let mark = Arc::new(Mark { used_ms: AtomicU64::new(self.now_ms()), idle: AtomicBool::new(false) });
         let entry = Entry { from: site(from), sink: Arc::downgrade(sink), mark: mark.clone() };
@@ -83,11 +84,11 @@ impl Seats {
             let mut state = self.state.lock();
             state.next += 1;
             let number = state.next;
-            state.greeting.insert(number, entry);
-            let full = state.greeting.len() > self.greeting_max;
-            (number, if full { state.greeting.pop_first() } else { None })
+            let goes = if state.greeting.len() >= self.greeting_max { state.greeting.make_room() } else { None };
+            state.greeting.enter(number, from, entry);
+            (number, goes)
         };
-        if let Some((_, goes)) = goes {
+        if let Some(goes) = goes {
             goes.evict();
         }
         Seat { seats: self.clone(), number, mark }
@@ -135,7 +136,7 @@ impl Seat {
     /// The hello was accepted.
     pub(crate) fn greeted(&self) {
         let mut state = self.seats.state.lock();
-        if let Some(entry) = state.greeting.remove(&self.number) {
+        if let Some(entry) = state.greeting.leave(self.number) {
             state.serving.insert(self.number, entry);
         }
     }
@@ -162,7 +163,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.seats.state.lock();
-        state.greeting.remove(&self.number);
+        state.greeting.leave(self.number);
         state.serving.remove(&self.number);
     }
 }
