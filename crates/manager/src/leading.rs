@@ -68,7 +68,7 @@ pub(crate) struct Leading {
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
     pub gone: BTreeMap<NodeId, u64>,
     /// Keys that came as nodes that they are not: each is told once in a while.
-    pub told_keys: crate::ops::binding::Told,
+    pub told_keys: crate::told_keys::ToldKeys,
 }
 
 impl Leading {
@@ -90,7 +90,7 @@ impl Leading {
             generations: BTreeMap::new(),
             found_full: crate::found_full::FoundFull::default(),
             progress: crate::progress::Progress::default(),
-            told_keys: crate::ops::binding::Told::default(),
+            told_keys: crate::told_keys::ToldKeys::default(),
             jobs_heard: BTreeMap::new(),
             marks: cairn_manager_core::marks::Marks::default(),
             managers: BTreeMap::new(),

@@ -21,6 +21,7 @@ mod progress;
 mod push;
 mod rights;
 pub mod server;
+mod told_keys;
 
 pub use config::{Bootstrap, ManagerConfig};
 pub use error::ManagerError;

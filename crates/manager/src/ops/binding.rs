@@ -9,17 +9,10 @@ use crate::manager::Manager;
 use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
 use cairn_manager_core::events::Kind;
 use cairn_manager_core::{Node, State};
-use cairn_types::{DiskUuid, ErrorCode, Incarnation, NodeId, Time};
+use cairn_types::{DiskUuid, ErrorCode, Incarnation, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::manager::{HeartbeatRequest, RegisterRequest};
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-/// The same refusal is told once in this time.
-const TOLD_FOR: Duration = Duration::from_secs(3600);
-/// Refusals that are told in it: who has a key would fill the log and the events.
-const TOLD_MAX: usize = 64;
 
 /// What a holder is to a node.
 #[derive(PartialEq, Eq, Debug)]
@@ -40,23 +33,6 @@ fn standing(node: &Node, holder: &Holder, is_elsewhere: bool, is_revoked: impl F
         true if !is_elsewhere => Standing::Free,
         true if node.holder.is_empty() || holder.node == node.id => Standing::Shared,
         _ => Standing::Another,
-    }
-}
-
-/// Refusals that were told lately.
-#[derive(Default)]
-pub(crate) struct Told {
-    since: Option<Time>,
-    pairs: BTreeSet<(NodeId, String)>,
-}
-
-impl Told {
-    /// Whether it is to be told now.
-    fn is_new(&mut self, node: NodeId, name: &str, now: Time) -> bool {
-        if self.since.is_none_or(|since| now.since(since) >= TOLD_FOR) {
-            *self = Self { since: Some(now), pairs: BTreeSet::new() };
-        }
-        self.pairs.len() < TOLD_MAX && self.pairs.insert((node, name.to_owned()))
     }
 }
 
@@ -222,15 +198,5 @@ mod tests {
         assert_eq!(standing(&node(17, ""), &of("n5", 0), true, none), Standing::Shared);
         assert_eq!(standing(&node(17, "n4"), &of("n5", 0), true, of_n4), Standing::Another);
         assert_eq!(standing(&node(17, "n4"), &of("n5", 17), true, none), Standing::Shared);
-    }
-
-    /// One wrong key would fill the log.
-    #[test]
-    fn a_refusal_is_told_once() {
-        let (mut told, start) = (Told::default(), Time(7));
-        assert!(told.is_new(NodeId(17), "n5", start));
-        assert!(!told.is_new(NodeId(17), "n5", start) && told.is_new(NodeId(18), "n5", start));
-        assert_eq!((0..1000).filter(|id| told.is_new(NodeId(*id), "n6", start)).count(), TOLD_MAX - 2);
-        assert!(told.is_new(NodeId(17), "n5", start + TOLD_FOR));
     }
 }
