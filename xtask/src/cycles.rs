@@ -32,7 +32,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("proof", 17),
     ("raft-host", 15),
     ("replica-core", 7),
-    ("rpc", 11),
+    ("rpc", 10),
     ("tree", 8),
     ("vfs", 6),
 ];

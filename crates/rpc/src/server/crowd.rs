@@ -2,9 +2,7 @@
 //! once; so of too many one that came long ago goes, of the site that has most: a flood pushes out itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-
-use super::seats::site;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Bounded by who lets in.
 pub(super) struct Crowd<T> {
@@ -59,6 +57,17 @@ impl<T> Crowd<T> {
     }
 }
 
+/// Whose connections count together: an IPv4 address, or the network of an IPv6 host (which has 2^64 addresses).
+pub(crate) fn site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +105,15 @@ mod tests {
         let mut crowd = Crowd::default();
         (0..4).for_each(|number| crowd.enter(number, IpAddr::V4(Ipv4Addr::LOCALHOST), number));
         assert_eq!([crowd.make_room(), crowd.leave(1), crowd.make_room()], [Some(0), Some(1), Some(2)]);
+    }
+
+    /// One host would count as 2^64, or two hosts as one.
+    #[test]
+    fn what_counts_as_one_site() {
+        let site = |text: &str| site(text.parse().expect("an address"));
+        assert_eq!(site("2001:db8:1:2:3:4:5:6"), site("2001:db8:1:2:ffff::"));
+        assert_ne!(site("2001:db8:1:2::1"), site("2001:db8:1:3::1"));
+        assert_eq!(site("::ffff:10.0.0.1"), site("10.0.0.1"));
+        assert_ne!(site("10.0.0.1"), site("10.0.0.2"));
     }
 }

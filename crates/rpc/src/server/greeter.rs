@@ -2,10 +2,10 @@
 //! run.
 //!
 //! A flood of them takes the time of this thread and of no other, and those that are served go on. Invariants: at most
-//! as many are looked at as may be without a hello, and of more an old one goes ([`Crowd`]), since whoever means it goes
-//! on at once; each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the threads that
-//! serve is a plain connection whose first byte is there, or one through TLS whose peer's certificate was checked. Not
-//! here: keys (`security`), what a peer may ask (`admission.rs`).
+//! as many are looked at as may be without a hello, and of more an old one goes ([`Crowd`]), since whoever means it
+//! goes on at once; each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the
+//! threads that serve is a plain connection whose first byte is there, or one through TLS whose peer's certificate was
+//! checked. Not here: keys (`security`), what a peer may ask (`admission.rs`).
 
 use std::io;
 use std::sync::Arc;

@@ -1,22 +1,22 @@
 //! [`Seats`]: who holds the connections of a server, and which of them goes when there is no room for another.
 //!
-//! A stranger may open as many connections as it likes and say nothing. So places are not kept by who came first:
-//! of those that said no hello yet an old one goes ([`Crowd`]), since whoever means it says hello at once; of the others
-//! one goes that asks nothing, of the address that holds most. A client of ours makes it again when it needs it. There is no
-//! fixed limit for an address: all of a cluster may be behind one (NAT), and then it alone holds most.
+//! A stranger may open as many connections as it likes and say nothing. So places are not kept by who came first: of
+//! those that said no hello yet an old one goes ([`Crowd`]), since whoever means it says hello at once; of the others
+//! one goes that asks nothing, of the address that holds most. A client of ours makes it again when it needs it. There
+//! is no fixed limit for an address: all of a cluster may be behind one (NAT), and then it alone holds most.
 //!
 //! Invariant: a connection with a request in the works, or with a frame received in part, is never closed for room.
 //! Not here: the number of connections that are allowed (`thread.rs`), closing them (`conn.rs`).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, site};
 use super::reply::ReplySink;
 
 /// Time between two searches for room: each looks at all connections.
@@ -165,31 +165,5 @@ impl Drop for Seat {
         let mut state = self.seats.state.lock();
         state.greeting.leave(self.number);
         state.serving.remove(&self.number);
-    }
-}
-
-/// Whose connections count together: an IPv4 address, or the network of an IPv6 host (which has 2^64 addresses).
-pub(crate) fn site(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 => v4,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// One host would count as 2^64, or two hosts as one.
-    #[test]
-    fn what_counts_as_one_site() {
-        let site = |text: &str| site(text.parse().expect("an address"));
-        assert_eq!(site("2001:db8:1:2:3:4:5:6"), site("2001:db8:1:2:ffff::"));
-        assert_ne!(site("2001:db8:1:2::1"), site("2001:db8:1:3::1"));
-        assert_eq!(site("::ffff:10.0.0.1"), site("10.0.0.1"));
-        assert_ne!(site("10.0.0.1"), site("10.0.0.2"));
     }
 }

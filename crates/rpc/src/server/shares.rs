@@ -15,7 +15,7 @@ use cairn_env::buf::BUF_ALIGN;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::seats::site;
+use super::crowd::site;
 
 /// The part of the pool for each address is one of so many.
 const PARTS: usize = 2;
