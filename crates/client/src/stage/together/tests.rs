@@ -10,9 +10,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const STAGED: &str = "r3>rs-3-2@2s";
-/// Three columns, and the erasure group whose disks 5, 1, 2 have copies of pg2, pg3 and pg1: see `FakeCluster::start`.
-const GROUPS: [Scheme; 4] =
-    [Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Erasure { k: 3, m: 2 }];
+/// Three columns, the erasure group whose disks 5, 1, 2 have copies of pg2, pg3 and pg1 (see `FakeCluster::start`), and
+/// a group of copies for what fills no row.
+const GROUPS: [Scheme; 5] = [
+    Scheme::Replicated(3),
+    Scheme::Replicated(3),
+    Scheme::Replicated(3),
+    Scheme::Erasure { k: 3, m: 2 },
+    Scheme::Replicated(3),
+];
 const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
 const SHARDS: u32 = 4;
 
