@@ -30,7 +30,7 @@ const SHORT_SCAN: usize = 16;
 pub(crate) type BlockRange = (u32, u32, u64, u64);
 
 /// The activated level from which on extents may lie in whole shards: members of before do not know their flags.
-const WHOLE_SHARDS_LEVEL: u16 = 20;
+pub const WHOLE_SHARDS_LEVEL: u16 = 20;
 
 /// Checks the extents of a request and gives them sorted, joined where they continue each other. `level`: the activated
 /// one.

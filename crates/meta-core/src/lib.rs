@@ -90,6 +90,7 @@ pub use cut_across::SEVERAL_LEVEL;
 pub use dead::Reclaimable;
 pub use defer::Deaths;
 pub use encoding::{BoundRecord, FreeRecord, KeptRecord, LentRecord, TxLock};
+pub use extent_map::WHOLE_SHARDS_LEVEL;
 pub use find_paths::{PathFinder, WayUp};
 pub use fragments::{FileFragments, FragmentScan};
 pub use fsck::{FINDINGS_MAX, Finding, Fsck, FsckReport, Mend};

@@ -9,13 +9,13 @@ use std::fs;
 
 const MIB: usize = 1 << 20;
 
-fn put(cluster: &Cluster, bytes: &[u8], path: &str) {
+pub fn put(cluster: &Cluster, bytes: &[u8], path: &str) {
     let local = cluster.path("local");
     fs::write(&local, bytes).expect("file");
     cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), path]);
 }
 
-fn check(cluster: &Cluster, path: &str, bytes: &[u8]) {
+pub fn check(cluster: &Cluster, path: &str, bytes: &[u8]) {
     let read = cluster.cairn(&["fs", "cat", path]);
     assert!(read.status.success() && read.stdout == bytes, "{path}: {}", text(&read.stderr));
 }

@@ -1,26 +1,15 @@
 //! Files in stripe groups are encoded where they lie, with real processes: shards are made of copies on the disks that
 //! have them, and what came of it is read, decoded, repaired and checked like anything else.
+use crate::stripe_groups::{check, put};
 use crate::support::{Cluster, Shape, lines, text};
 use crate::trees::noise;
 use crate::wait::{eventually, until, until_told};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 const KIB: usize = 1 << 10;
 /// The unit of chunks of whole shards, as `fs stat` tells it.
 const WHOLE: u64 = 64 << 20;
-
-fn put(cluster: &Cluster, bytes: &[u8], path: &str) {
-    let local = cluster.path("local");
-    fs::write(&local, bytes).expect("file");
-    cluster.ok(&["fs", "put", local.to_str().expect("utf-8"), path]);
-}
-
-fn check(cluster: &Cluster, path: &str, bytes: &[u8]) {
-    let read = cluster.cairn(&["fs", "cat", path]);
-    assert!(read.status.success() && read.stdout == bytes, "{path}: {}", text(&read.stderr));
-}
 
 fn stat(cluster: &Cluster, path: &str) -> Value {
     lines(cluster, &["fs", "stat", "--extents", path]).remove(0)

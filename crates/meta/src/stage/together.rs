@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cairn_meta_core::StagedFile;
+use cairn_meta_core::{StagedFile, WHOLE_SHARDS_LEVEL};
 use cairn_types::{ErrorCode, PgId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::data::{EncodeRequest, EncodeResponse};
@@ -19,8 +19,6 @@ use super::{DEADLINE, LEFT, MORE, RATE, Retry, Stager, due_at};
 use crate::movers::Movers;
 use crate::stats::add;
 
-/// The activated level from which on a partition takes extents in whole shards.
-const WHOLE_SHARDS_LEVEL: u32 = 20;
 /// Chunks that are made of files of one rack before the list is looked at again.
 const CHUNKS_MAX: usize = 16;
 /// After a failure a rack is left alone for twice as long each time, up to 2^10 times as long as at first.
@@ -39,7 +37,7 @@ impl Stager {
     /// Encodes together what can be, and leaves in the list what is to be encoded by file now.
     pub(super) async fn work_together(&mut self, due: &mut Vec<StagedFile>, term: u64) {
         // Members of before do not know what comes of it.
-        if self.partition.state.namespace.read().feature_level() < WHOLE_SHARDS_LEVEL {
+        if self.partition.state.namespace.read().feature_level() < u32::from(WHOLE_SHARDS_LEVEL) {
             return;
         }
         let mut racks: BTreeMap<String, OfRack> = BTreeMap::new();
