@@ -20,6 +20,8 @@ const FILE_MAX: u64 = 24 << 20;
 const RECORDS: u64 = 200;
 /// Those of them that have no outcome yet.
 const DEPTH: usize = 8;
+/// Records of a client of which some are large: all that a run writes has to fit on its small disks, however long it is.
+const SOME_LARGE: u64 = 12_000;
 
 /// Client and number.
 type Record = (usize, u64);
@@ -39,7 +41,8 @@ pub fn path(file: u64) -> String {
 /// All bytes follow from who wrote it and its number.
 fn bytes_of((client, number): Record) -> Vec<u8> {
     let mut rng = Rng::new((client as u64) << 32 | number);
-    let length = if rng.one_in(40) { rng.index(1_500_000) } else { rng.index(3000) };
+    let large = rng.one_in(40) && number <= SOME_LARGE;
+    let length = if large { rng.index(1_500_000) } else { rng.index(3000) };
     let mut bytes = format!("record {client} {number} ").into_bytes();
     bytes.extend((0..length).map(|_| rng.next() as u8));
     bytes
