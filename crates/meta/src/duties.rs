@@ -1,8 +1,7 @@
 //! What a partition's leader does beside serving: it ends sessions that fell silent, takes dead inodes apart, gives
 //! freed blocks back, looks for garbage and fragmented files, settles what was closed and not durable, and looks after
-//! appends whose writers are gone. One task a partition, on the role's own runtime; it does nothing while another
-//! member leads. blocks back, looks for garbage and fragmented files, has files encoded, and settles what was closed
-//! and not durable. One task a partition, on the role's own runtime; it does nothing while another member leads.
+//! appends whose writers are gone; and it has files encoded. Tasks of the role's own runtime; they do nothing while
+//! another member leads, and rest while the group sleeps, but for leases: sessions are not in the log.
 //!
 //! Invariant: a session ends only after a full lease during which this process was able to hear it: after a stall of
 //! its own, the leader grants everybody a new lease first.
@@ -14,6 +13,7 @@ use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
 use cairn_wire::Opcode;
 use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::across::Peers;
@@ -55,8 +55,11 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
     let stager = Stager::new(partition.clone(), client.clone(), timings.clone());
     let defragmenter = Defragmenter::new(partition.clone(), client.clone(), timings.clone());
     let tender = AppendTender::new(partition.clone(), client.clone(), timings.clone());
+    // By itself: it looks so often that the others would be polled for nothing. It ends with this.
+    let mut leases = JoinSet::new();
+    let (of_leases, lease_timings) = (partition.clone(), timings.clone());
+    leases.spawn(async move { watch_leases(&of_leases, &lease_timings).await });
     tokio::join!(
-        watch_leases(&partition, &timings),
         reclaim(&partition, &timings),
         free(freer, &partition, &timings),
         collector.run(),

@@ -15,7 +15,6 @@ use cairn_types::PartitionId;
 use cairn_wire::Opcode;
 use cairn_wire::meta::{PrepareTxRequest, PrepareTxResponse, TxParticipant, TxPrepare};
 use parking_lot::Mutex;
-use tokio::time::sleep;
 
 use super::{CALL, Peers, drive};
 use crate::partition::Partition;
@@ -156,7 +155,7 @@ fn give_back(partition: &Arc<Partition>, peers: &Arc<Peers>, (tx, participant): 
 /// Gives back what nobody takes.
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
     loop {
-        sleep(KEEP / 4).await;
+        partition.state.pause(KEEP / 4).await;
         let keep = if partition.state.namespace.read().has_volume_limit() { Duration::ZERO } else { KEEP };
         let old = partition.state.across.ahead.inner.lock().expire(Instant::now(), keep);
         old.into_iter().for_each(|begun| give_back(partition, peers, begun));

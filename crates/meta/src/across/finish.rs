@@ -46,13 +46,15 @@ struct Finisher {
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
     let across = &partition.state.across;
     let mut finisher = Finisher::default();
-    let mut look = tokio::time::interval(LOOK);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut look = std::pin::pin!(partition.state.pause(Duration::ZERO));
     loop {
         let mut all = false;
         tokio::select! {
             () = across.decided.notified() => {}
-            _ = look.tick() => all = true,
+            () = &mut look => {
+                all = true;
+                look.set(partition.state.pause(LOOK));
+            }
             Some(told) = finisher.calls.join_next() => {
                 if let Ok(told) = told {
                     finisher.note(told);

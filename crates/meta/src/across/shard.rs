@@ -15,7 +15,6 @@ use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{AddShard, ShardDirectoryRequest, ShardDirectoryResponse};
-use tokio::time::sleep;
 
 use super::Peers;
 use super::drive::Driver;
@@ -76,7 +75,7 @@ async fn add(partition: &Arc<Partition>, peers: &Arc<Peers>, shard: AddShard) ->
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings: &MetaTimings) {
     let state = &partition.state;
     loop {
-        sleep(TICK).await;
+        state.pause(TICK).await;
         let is_full = state.namespace.read().memory_bytes() >= timings.shard_memory;
         let limit = if is_full { timings.shard_entries.min(ENTRIES_OF_FULL) } else { timings.shard_entries };
         state.across.huge_limit.store(limit, Relaxed);
