@@ -6,7 +6,8 @@
 //! Invariant: whatever fails, a file is as it was or has the same bytes elsewhere; what was not moved comes with a
 //! later request. Bounds: [`REQUESTS_MAX`] requests wait, one is worked on, [`FILES_AT_ONCE`] files of it at a time,
 //! for [`WORK_MAX`] before it is answered. A volume that is not asked about for [`IDLE`] is let go of, and with it the
-//! session and the pack that it writes. Not here: which packs and files (meta), pace (the leader).
+//! session and the pack that it writes; so is one after [`SESSION_MAX`], for nothing that a session wrote is collected
+//! before it has ended. Not here: which packs and files (meta), pace (the leader).
 use crate::worker::JobWorker;
 use cairn_client::{Client, ClientError, ConnectOptions, EncodeOutcome, FragmentRules, Volume};
 use cairn_rpc::{Payload, Reply, Request, Service};
@@ -34,6 +35,8 @@ const WORK_MAX: Duration = Duration::from_secs(30);
 /// Of calls for one file: what does not answer for longer is left to a later pass.
 const PATIENCE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(30);
+/// So long one session is used, however much there is to do.
+const SESSION_MAX: Duration = Duration::from_secs(600);
 
 /// What is to be done.
 enum Work {
@@ -87,8 +90,8 @@ impl Service for JobWorker {
 /// Works requests off.
 pub(crate) struct Compactor {
     options: ConnectOptions,
-    /// The volume that was asked about last.
-    open: Option<(Client, Volume)>,
+    /// The volume that was asked about last, and until when its session is used.
+    open: Option<(Client, Volume, Instant)>,
 }
 
 impl Compactor {
@@ -126,13 +129,14 @@ impl Compactor {
     }
 
     async fn let_go(&mut self) {
-        if let Some((_, volume)) = self.open.take() {
+        if let Some((_, volume, _)) = self.open.take() {
             volume.close().await;
         }
     }
 
     async fn volume(&mut self, id: u32) -> Result<Volume, ClientError> {
-        if let Some((_, volume)) = self.open.as_ref().filter(|(_, volume)| volume.id() == id) {
+        let is_it = |(_, volume, until): &&(Client, Volume, Instant)| volume.id() == id && Instant::now() < *until;
+        if let Some((_, volume, _)) = self.open.as_ref().filter(is_it) {
             return Ok(volume.clone());
         }
         self.let_go().await;
@@ -142,7 +146,7 @@ impl Compactor {
         let name = name.ok_or_else(|| ClientError::protocol("moving files", format!("volume v{id} is gone")))?;
         // What was moved into several packs might be mostly dead space again.
         let volume = client.volume(&name).await?.with_one_stream();
-        Ok(self.open.insert((client, volume)).1.clone())
+        Ok(self.open.insert((client, volume, Instant::now() + SESSION_MAX)).1.clone())
     }
 
     async fn defragment(&mut self, request: DefragmentRequest) -> Result<DefragmentResponse, ClientError> {
@@ -189,7 +193,23 @@ impl Compactor {
         Ok(EncodeResponse { next, outcome, moved_bytes: part.moved, freed_bytes: part.freed, reason })
     }
 
+    /// What lives in chunks of whole shards becomes one chunk. What fails is left to a later pass.
+    async fn make_dense(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
+        let volume = self.volume(request.volume).await?;
+        let Some(pg) = request.chunks.first().map(|chunk| chunk.pg) else { return Ok(CompactResponse::default()) };
+        let indices: BTreeSet<u32> = request.chunks.iter().filter(|c| c.pg == pg).map(|c| c.index).collect();
+        let (places, _) = request.places.as_chunks::<2>();
+        let inodes: Vec<u64> = places.iter().map(|[inode, _]| *inode).collect();
+        let moved = volume.compact_shards(pg, &indices, &inodes).await;
+        let done = moved.inspect_err(|error| tracing::debug!(pg, %error, "whole shards were left as they are"));
+        let (files, moved_bytes) = done.unwrap_or_default();
+        Ok(CompactResponse { moved_bytes, moved: files, kept: 0 })
+    }
+
     async fn compact(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
+        if request.whole_shards {
+            return self.make_dense(request).await;
+        }
         let volume = self.volume(request.volume).await?;
         let until = Instant::now() + WORK_MAX;
         let packs: Arc<BTreeSet<(u32, u32)>> = Arc::new(request.chunks.iter().map(|c| (c.pg, c.index)).collect());

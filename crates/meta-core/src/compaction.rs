@@ -7,7 +7,7 @@
 //! version of the namespace taken after it tells what lives, and a pack of which a listed block is neither named nor
 //! being freed is left alone, for its writer may yet name it. Bounds: [`PACKS_MAX`] packs, [`PLACES_MAX`] places.
 //!
-//! Not here: the lists, and who moves. A move is a publish of the same bytes on top of the version that was read.
+//! Not here: chunks of whole shards (`shard_packs`), the lists, and who moves. A move is a publish of the same bytes on top of the version that was read.
 use crate::block_set::BlockSet;
 use crate::named::Named;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};
@@ -219,7 +219,8 @@ mod tests {
     }
 
     fn named(inode: u64, index: u32, first_block: u64, end_block: u64) -> Named {
-        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end: end_block, is_plain: true }
+        let (held_end, in_whole_shard) = (end_block, false);
+        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end, is_plain: true, in_whole_shard }
     }
 
     fn plan(packs: &[PackUse], names: &[Named]) -> Vec<u32> {

@@ -10,11 +10,13 @@
 use crate::encoding::Inode;
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
-use cairn_types::{Layout, Stage, StageAfter};
+use cairn_types::{ExtentKind, Layout, Stage, StageAfter};
 
 /// Feature level from which on stages are noted.
 pub(crate) const STAGE_LEVEL: u16 = 12;
 const LISTED: [u8; 1] = [0x10];
+/// Extents of a file among which copies are looked for.
+const EXTENTS_LOOKED_AT: usize = 256;
 /// Byte of a layout with its later scheme, and its stage.
 const LATER: u64 = 0xff << 32;
 
@@ -29,7 +31,7 @@ pub struct StagedFile {
     pub changed: u64,
     /// All of it.
     pub durable: bool,
-    /// A placement group in which it has bytes.
+    /// A placement group in which it has bytes: the first that are copies, or rows where its beginning has no copies.
     pub pg: u32,
 }
 
@@ -141,10 +143,14 @@ impl Namespace {
     pub fn staged_file(&self, id: u64) -> Option<StagedFile> {
         let inode = self.stored_inode(id).ok().filter(|inode| inode.nlink > 0 && waits_for_encoding(inode))?;
         let layout = Layout::from_bits(inode.layout)?;
-        let mut pg = 0;
+        let (mut pg, mut seen) = (0, 0);
         self.visit_extents(id, 0, u64::MAX, |extent| {
-            pg = extent.pg;
-            false
+            let is_encoded = extent.kind != ExtentKind::Plain;
+            if !is_encoded || seen == 0 {
+                pg = extent.pg;
+            }
+            seen += 1;
+            is_encoded && seen < EXTENTS_LOOKED_AT
         })
         .ok()?;
         Some(StagedFile {

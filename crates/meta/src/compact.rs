@@ -69,7 +69,7 @@ impl Tried {
     }
 
     /// These are asked for. A second time in a row is usual: what was moved is freed a moment later.
-    fn asked(&mut self, plan: &[PlannedPack]) {
+    pub(crate) fn asked(&mut self, plan: &[PlannedPack]) {
         let asked: BTreeSet<(u32, u32)> = plan.iter().map(|pack| (pack.pg, pack.index)).collect();
         self.0.retain(|pack, tries| tries.rests > 0 || asked.contains(pack));
         for pack in asked {
@@ -173,7 +173,7 @@ fn requests(volume: u32, plan: &[PlannedPack]) -> Vec<CompactRequest> {
         places.dedup();
         for part in places.chunks(PLACES) {
             let places = part.iter().flat_map(|(inode, offset)| [*inode, *offset]).collect();
-            requests.push(CompactRequest { volume, chunks: chunks.clone(), places });
+            requests.push(CompactRequest { volume, chunks: chunks.clone(), places, whole_shards: false });
         }
         chunks.clear();
         places.clear();

@@ -33,6 +33,7 @@ use tokio::time::sleep;
 use crate::across::Peers;
 use crate::chunk_lists::{GroupLists, Listed};
 use crate::compact::{PackList, Tried};
+use crate::compact_shards::ShardsSeen;
 use crate::config::MetaTimings;
 use crate::partition::Partition;
 use crate::stats::{add, count};
@@ -67,6 +68,8 @@ pub(crate) struct Collector {
     /// they were judged, so that the next pass gets to those that were left out.
     part_bytes: AtomicUsize,
     pub(crate) tried: Mutex<Tried>,
+    /// Of chunks of whole shards.
+    pub(crate) shards: Mutex<ShardsSeen>,
 }
 
 /// What a pass found so far.
@@ -83,7 +86,7 @@ struct Pass {
 impl Collector {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, peers: Arc<Peers>, timings: MetaTimings) -> Self {
         let part_bytes = AtomicUsize::new(PART_BYTES);
-        Self { partition, client, peers, timings, part_bytes, tried: Mutex::default() }
+        Self { partition, client, peers, timings, part_bytes, tried: Mutex::default(), shards: Mutex::default() }
     }
 
     /// Makes passes until the task is ended.
@@ -112,14 +115,19 @@ impl Collector {
                 Ok(again) => {
                     count(&common.stats.garbage_passes);
                     // If sessions were ended, what they wrote can be judged now.
-                    if !again {
-                        last = common.clock.now();
+                    if again {
+                        continue;
                     }
+                    last = common.clock.now();
                 }
                 Err(error) => {
                     tracing::debug!(partition = %self.partition.state.id, %error, "garbage collection gave a pass up");
                     last = common.clock.now();
                 }
+            }
+            // Every partition does it for its own files, whichever collects.
+            if let Err(error) = self.compact_shards(term).await {
+                tracing::debug!(partition = %self.partition.state.id, %error, "whole shards were left to the next pass");
             }
         }
     }

@@ -15,6 +15,7 @@ mod change_waits;
 mod checkpoint;
 mod chunk_lists;
 mod compact;
+mod compact_shards;
 mod config;
 mod contributor;
 mod defragment;

@@ -12,15 +12,16 @@
 //! [`DUE_MAX`] files of a look are remembered; one is worked on. Not here: how a part is encoded, and that it never
 //! covers a newer write (`client`).
 
+mod columns;
 mod together;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_meta_core::StagedFile;
+use cairn_meta_core::{StagedFile, WHOLE_SHARDS_LEVEL};
 use cairn_rpc::Client;
-use cairn_types::{StageHours, Time, WallTime};
+use cairn_types::{PgId, StageHours, Time, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::data::{EncodeRequest, EncodeResponse};
 use cairn_wire::error::WireError;
@@ -32,8 +33,9 @@ use crate::config::MetaTimings;
 use crate::movers::Movers;
 use crate::partition::Partition;
 use crate::stats::{add, count};
+use columns::InColumns;
 
-/// Files of one look whose time has come. The others are found with the next one.
+/// Files of one look that are to be encoded by themselves. The others are found with the next one.
 const DUE_MAX: usize = 1024;
 /// Files that are looked at under one hold of the lock.
 const LOOK_FILES: usize = 512;
@@ -92,8 +94,8 @@ pub(crate) struct Stager {
     client: Client,
     timings: MetaTimings,
     retries: BTreeMap<u64, Retry>,
-    /// Of racks in which files could not be encoded together.
-    together: BTreeMap<String, Retry>,
+    /// Of stripe groups whose files could not be encoded together.
+    together: BTreeMap<u32, Retry>,
 }
 
 impl Stager {
@@ -117,9 +119,9 @@ impl Stager {
             }
             let Some(term) = term else { continue };
             let start = self.partition.state.common.clock.now();
-            let mut due = self.look().await;
+            let (due, in_columns) = self.look().await;
             rest = self.partition.state.common.clock.now().since(start) * LOOK_SHARE;
-            self.work_together(&mut due, term).await;
+            self.work_together(in_columns, term).await;
             for file in due {
                 if self.partition.state.leading_term() != Some(term) || self.held() {
                     break;
@@ -141,11 +143,14 @@ impl Stager {
         !self.settings().hours.has(self.partition.state.common.clock.wall())
     }
 
-    /// Looks through the list: what waits, what is due, when the next one is.
-    async fn look(&mut self) -> Vec<StagedFile> {
+    /// Looks through the list: what waits, what is due, when the next one is. What comes is to be encoded by itself, and
+    /// together with others. What lies in a column is in both when nobody waits for others any more.
+    async fn look(&mut self) -> (Vec<StagedFile>, InColumns) {
         let state = self.partition.state.clone();
         let (now, wall) = (state.common.clock.now(), state.common.clock.wall());
-        let (mut due, mut after) = (Vec::new(), 0);
+        let (mut due, mut in_columns, mut after) = (Vec::new(), InColumns::default(), 0);
+        // Members of before do not know what comes of encoding together.
+        let together = state.namespace.read().feature_level() >= u32::from(WHOLE_SHARDS_LEVEL);
         let mut told = StageStatusResponse::default();
         loop {
             let start = state.common.clock.now();
@@ -159,8 +164,17 @@ impl Stager {
                 }
                 told.due_files += 1;
                 told.due_bytes += file.bytes;
-                let waits = self.retries.get(&file.inode).is_some_and(|retry| retry.not_before > now);
-                if file.durable && !waits && due.len() < DUE_MAX {
+                if !file.durable {
+                    continue;
+                }
+                let map = state.common.map.read();
+                let column = map.column(PgId(file.pg)).filter(|column| together && column.writable);
+                if let Some(column) = column {
+                    in_columns.push(column, &file, together::fills_until(&file));
+                }
+                let by_itself = column.is_none() || together::waits_until(&file) <= wall;
+                let rests = self.retries.get(&file.inode).is_some_and(|retry| retry.not_before > now);
+                if by_itself && !rests && due.len() < DUE_MAX {
                     due.push(file);
                 }
             }
@@ -175,12 +189,12 @@ impl Stager {
             (desk.next_due_ns, desk.held) = (told.next_due_ns, held);
         }
         if held {
-            due.clear();
+            (due, in_columns) = (Vec::new(), InColumns::default());
         }
         // Those that were left and are not there any more.
         let namespace = state.namespace.read();
         self.retries.retain(|inode, _| namespace.staged_file(*inode).is_some());
-        due
+        (due, in_columns)
     }
 
     async fn work_on(&mut self, file: StagedFile, term: u64) {

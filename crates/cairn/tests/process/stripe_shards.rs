@@ -1,5 +1,6 @@
 //! Files in stripe groups are encoded where they lie, with real processes: shards are made of copies on the disks that
 //! have them, and what came of it is read, decoded, repaired and checked like anything else.
+use crate::disks::chunk_use;
 use crate::stripe_groups::{check, put};
 use crate::support::{Cluster, Shape, lines, text};
 use crate::trees::noise;
@@ -134,6 +135,42 @@ fn copies_become_shards_where_they_lie() {
         }
     }
     assert_eq!(cluster.kills, 2, "every fault fired");
+    cluster.ok(&["admin", "fsck"]);
+}
+
+/// Space of files that are gone would stay taken for the sake of their neighbours in other shards; or what is left be
+/// damaged when it is put together anew.
+#[test]
+fn what_is_left_of_many_files_becomes_dense() {
+    let mut cluster = start(Shape { managers: 1, metas: 1, datas: 9, racks: 3 }, &["garbage_grace=1s"]);
+    let files = files(&cluster, 72);
+    for (path, _) in &files {
+        eventually(&cluster, &format!("{path} to be encoded"), || stat(&cluster, path)["stage"] == "encoded");
+    }
+    let before = chunk_use(&cluster).1;
+    let (kept, gone): (Vec<_>, Vec<_>) = files.iter().enumerate().partition(|(number, _)| number % 3 == 0);
+    gone.iter().for_each(|(_, (path, _))| drop(cluster.ok(&["fs", "rm", "--skip-trash", path])));
+    let live: u64 = kept.iter().map(|(_, (_, bytes))| bytes.len() as u64).sum();
+    cluster.ok(&["admin", "config", "set", "garbage_period=1s"]);
+    // Half as much again is parity. Shards are filled up to the longest, and each chunk has tables.
+    let most = live * 26 / 10;
+    assert!(before > 2 * most, "{before} bytes before, {live} of files live");
+    until_told(
+        "little more to be taken than lives",
+        || chunk_use(&cluster).1 <= most,
+        || format!("{:?} chunks and bytes for {live}, {before} before", chunk_use(&cluster)),
+    );
+    assert!(cluster.metric("meta1", "cairn_meta_compacted_bytes").unwrap_or_default() > 0.0, "nothing was moved");
+    kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
+    // What was put together is decoded, too.
+    let (path, _) = kept[0].1;
+    let (pgs, _) = in_whole_shards(&stat(&cluster, path));
+    let pg = pgs.first().copied().expect("in whole shards");
+    let victim = node_of(&cluster, disks_of(&groups(&cluster)[&pg])[0]);
+    cluster.kill(&victim);
+    kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
+    cluster.start_all();
+    cluster.wait_healthy();
     cluster.ok(&["admin", "fsck"]);
 }
 

@@ -288,7 +288,7 @@ pub(super) async fn read_member(
 }
 
 /// Tells the member that served it; it heals the block.
-fn report_bad_block(cluster: &Cluster, address: &str, header: ChunkHeader, block: u64) {
+pub(crate) fn report_bad_block(cluster: &Cluster, address: &str, header: ChunkHeader, block: u64) {
     let report = ReportBadBlockRequest { chunk: Some(header), block };
     let (net, address) = (cluster.net.clone(), address.to_owned());
     tokio::spawn(async move {

@@ -10,6 +10,7 @@
 //! computed of; of a file only what lies in copies that nobody shares is taken; only stripe groups whose core rack is
 //! this process's are worked on, and only with a copy there. Bounds: [`FILES_MAX`] files, one chunk a call. Not here:
 //! which files, and when (`meta`); what is left over (`stage`).
+mod compact;
 mod plan;
 mod shards;
 
@@ -26,13 +27,16 @@ use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, MemberState, PgId, Scheme, 
 use cairn_wire::Opcode;
 use cairn_wire::common::Extent;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
+use futures_util::stream::{self, StreamExt};
 use plan::{Piece, SHARD_BLOCKS_MAX, Together};
-use shards::{CoreDisks, Work, Written};
+use shards::{Sources, Work, Written};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Files that are looked at in one call.
 const FILES_MAX: usize = 1024;
+/// Files that get their new extents at a time: these share syncs.
+const PUBLISHES_AT_ONCE: usize = 16;
 /// Extents of a file that are looked at: the others come when these are encoded.
 const EXTENTS_MAX: usize = 4096;
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -119,7 +123,7 @@ impl Volume {
                 let Some((group, position)) = place(extent.pg) else { continue };
                 let later = groups.get(&group).filter(|columns| columns.later == file.later.scheme());
                 match later.and_then(|_| pieces.get_mut(&group)?.get_mut(position)) {
-                    Some(column) => column.push(Piece { file: files.len(), extent }),
+                    Some(column) => column.push(Piece { file: files.len(), extent, at: extent.chunk_offset }),
                     None => elsewhere = true,
                 }
             }
@@ -139,10 +143,7 @@ impl Volume {
         let Some(file) = waiting(found, Asked::ByAge).filter(|file| file.found.overwriter == 0) else {
             return Ok(None);
         };
-        if !file.stage.is_encoded() && !self.is_worthwhile(&file).await? {
-            return Ok(None);
-        }
-        let (mut extents, mut from) = (Vec::new(), 0);
+        let (mut extents, mut from, mut shared) = (Vec::new(), 0, 0);
         while extents.len() < EXTENTS_MAX {
             let page = self.extents(inode, from, u64::MAX - from).await?;
             if page.data_version != found.data_version {
@@ -150,12 +151,15 @@ impl Volume {
             }
             let plain = |e: &&Extent| ExtentKind::from_flags(e.flags) == Some(ExtentKind::Plain) && !is_shared(e);
             extents.extend(page.extents.iter().filter(plain).copied());
+            shared += page.extents.iter().filter(|e| is_shared(e)).map(|e| e.length).sum::<u64>();
             match page.extents.last() {
                 Some(last) if !page.end => from = last.file_offset + last.length,
                 _ => break,
             }
         }
-        Ok(Some((file, extents)))
+        // What is mostly its clones' stays copies: moved, it would be there twice.
+        let own: u64 = extents.iter().map(|e| e.length).sum();
+        Ok((own >= shared).then_some((file, extents)))
     }
 
     async fn encode_chunk(
@@ -165,40 +169,63 @@ impl Volume {
         files: &[Waiting],
         together: Together,
     ) -> Result<EncodedPart> {
-        let Scheme::Erasure { k, .. } = columns.later else { return Ok(EncodedPart::nothing(EncodeOutcome::Left)) };
-        let stripe = Stripe::new(u16::from(k), WHOLE_SHARD)
-            .ok_or_else(|| ClientError::protocol("encoding", format!("{} has no data shards", columns.later)))?;
-        let session = self.caller.writer_session().await?.id;
         let pg = self.shards_of(id).await?;
-        let core: CoreDisks = columns.groups.iter().map(|(pg, disk)| (pg.0, *disk)).collect();
+        let disks: Sources = columns.groups.iter().map(|(_, disk)| *disk).collect();
+        let (chunk, blocks) = (id.to_string(), together.blocks);
+        let mut done = EncodedPart::nothing(EncodeOutcome::More(0));
+        (_, done.moved) = self.make_chunk(&chunk, pg, disks, files, together).await?;
+        if done.moved == 0 {
+            return Err(ClientError::Changed { what: format!("every file that was to be encoded in {id}") });
+        }
+        if let Scheme::Erasure { k, .. } = columns.later {
+            let copies = files.first().map_or(0, |file| file.copies_now);
+            let shards = done.moved * columns.later.members() as u64 / u64::from(k);
+            done.freed = (done.moved * copies).saturating_sub(shards);
+        }
+        tracing::info!(%id, shard_bytes = blocks * BLOCK, moved = done.moved, "copies became shards where they lie");
+        Ok(done)
+    }
+
+    /// Writes a chunk of whole shards, and lets files name what they have in it. How many do, and of how many bytes.
+    async fn make_chunk(
+        &self,
+        what: &str,
+        pg: PgView,
+        disks: Sources,
+        files: &[Waiting],
+        together: Together,
+    ) -> Result<(u32, u64)> {
+        let (volume, class) = (self.id(), pg.scheme.into());
+        let stripe = match pg.scheme {
+            Scheme::Erasure { k, .. } => Stripe::new(u16::from(k), WHOLE_SHARD),
+            Scheme::Replicated(_) => None,
+        };
+        let stripe =
+            stripe.ok_or_else(|| ClientError::protocol("encoding", format!("{} has no data shards", pg.scheme)))?;
+        let session = self.caller.writer_session().await?.id;
         let (together, epochs) = (Arc::new(together), Arc::new(ReadEpochs::default()));
         for group in together.groups() {
             epochs.of(self.cluster(), group).await?;
         }
-        let target = Target { volume: self.id(), class: columns.later.into(), session };
         let work = Work {
             cluster: self.cluster(),
             pg,
-            target,
+            target: Target { volume, class, session },
             together: together.clone(),
-            core: Arc::new(core),
+            disks: Arc::new(disks),
             epochs: epochs.clone(),
         };
         let written = work.run().await?;
-        epochs.confirm(self.cluster(), &format!("{id}")).await?;
-        let mut done = EncodedPart::nothing(EncodeOutcome::More(0));
-        for number in together.files() {
-            done.moved += self.name_shards(&files[number], number, &together, &written, stripe).await?;
+        epochs.confirm(self.cluster(), what).await?;
+        let name = |number: usize| self.name_shards(&files[number], number, &together, &written, stripe);
+        let mut named = stream::iter(together.files()).map(name).buffer_unordered(PUBLISHES_AT_ONCE);
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(moved) = named.next().await {
+            let moved = moved?;
+            (count, bytes) = (count + u32::from(moved > 0), bytes + moved);
         }
-        if done.moved == 0 {
-            return Err(ClientError::Changed { what: format!("every file that was to be encoded in {id}") });
-        }
-        let members = columns.later.members() as u64;
-        let copies = files.first().map_or(0, |file| file.copies_now);
-        done.freed = (done.moved * copies).saturating_sub(done.moved * members / u64::from(k));
-        tracing::info!(%id, chunk = %written.chunk, shard_bytes = together.blocks * BLOCK, moved = done.moved,
-            "copies became shards where they lie");
-        Ok(done)
+        tracing::debug!(chunk = %written.chunk, files = count, bytes, "files name a chunk of whole shards");
+        Ok((count, bytes))
     }
 
     /// The erasure group of a stripe group.

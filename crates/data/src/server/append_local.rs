@@ -1,7 +1,7 @@
-//! Appends whose bytes are on the disk that is asked already, in a copy of another group: a copy becomes a shard where
-//! it lies, and no byte of it is sent.
+//! Appends whose bytes are on the disk that is asked already, in a copy of another group or in another chunk of the
+//! same one: a copy becomes a shard where it lies, or the rest of a shard a denser one, and no byte of it is sent.
 //!
-//! Invariants: it is asked of an erasure group, about a copy of the same volume; what is read matches the checksums
+//! Invariants: it is asked of an erasure group, about a copy of the same volume or a shard of the same place; what is read matches the checksums
 //! that came, so whatever the copy is (older, being filled, written meanwhile), the shard gets what the asker has
 //! computed parity of, or nothing. Who asks has read the bytes, or could not know their checksums. From there on it is
 //! an append like any other. Not here: what is put into one shard (`client`).
@@ -82,8 +82,9 @@ impl Inner {
             return Err(unknown_pg(member.disk, PgId(local.pg)));
         }
         let copy = self.member(member.disk.get(), local.pg, 0)?;
-        if copy.is_striped() || copy.pg.volume != member.pg.volume {
-            return Err(bad_request("what becomes a shard is a copy of the same volume"));
+        let is_other_shard = copy.is_striped() && copy.pg.pg != member.pg.pg;
+        if is_other_shard || copy.pg.volume != member.pg.volume {
+            return Err(bad_request("what becomes a shard is a copy of the same volume, or a shard of the same group"));
         }
         copy.check_moving()?;
         Ok((member.disk, ChunkId { pg: PgId(local.pg), index: local.index }))

@@ -2,7 +2,8 @@
 //!
 //! A shard is a list of pieces of chunks of one column, whole blocks, in the order in which they lie in it. All shards
 //! of a chunk have as many blocks as the column that has fewest, so nothing is filled up with zeros; what is left of
-//! the others waits for a later one. What is dead in a column is not taken along.
+//! the others waits for a later one. What is dead in a column is not taken along. When chunks are compacted, shards are
+//! as long as the longest: what they lack is zeros, so that nothing is left in the old ones.
 //!
 //! Invariants: a piece is in the shard of its column; no byte of a file is in two places; pieces lie in their shard in
 //! the order of files, so that what one file has of the shards goes together when the file does.
@@ -16,25 +17,28 @@ pub(super) const SHARD_BLOCKS_MAX: u64 = CHUNK_BLOCKS_MAX as u64;
 /// Less is not worth a chunk with its tables on all members: it is encoded by file.
 pub(super) const SHARD_BLOCKS_MIN: u64 = 16;
 
-/// Part of a file in a copy.
+/// Part of a file in a copy, or in a whole shard.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Piece {
     /// A number of the file that ascends.
     pub file: usize,
+    /// As the file names it.
     pub extent: Extent,
+    /// Where it begins in the members' files of the chunk.
+    pub at: u64,
 }
 
 impl Piece {
     fn first_block(&self) -> u64 {
-        self.extent.chunk_offset / BLOCK
+        self.at / BLOCK
     }
     pub fn blocks(&self) -> u64 {
-        (self.extent.chunk_offset + self.extent.length).div_ceil(BLOCK) - self.first_block()
+        (self.at + self.extent.length).div_ceil(BLOCK) - self.first_block()
     }
     /// Its first blocks, and the rest.
     fn split(self, blocks: u64) -> (Piece, Piece) {
         let end = (self.first_block() + blocks) * BLOCK;
-        let length = end - self.extent.chunk_offset;
+        let length = end - self.at;
         let Extent { file_offset, chunk_offset, .. } = self.extent;
         let first = Extent { length, ..self.extent };
         let rest = Extent {
@@ -43,7 +47,7 @@ impl Piece {
             length: self.extent.length - length,
             ..self.extent
         };
-        (Piece { extent: first, ..self }, Piece { extent: rest, ..self })
+        (Piece { extent: first, ..self }, Piece { extent: rest, at: end, ..self })
     }
 }
 
@@ -84,7 +88,15 @@ impl Together {
         Some(Together { blocks, shards })
     }
 
-    /// Where the blocks `from..to` of a shard come from, in order.
+    /// The same, as long as the longest column, for so many shards.
+    pub fn filled(columns: &[Vec<Piece>]) -> Option<Together> {
+        let sum = |pieces: &Vec<Piece>| pieces.iter().map(Piece::blocks).sum::<u64>();
+        let blocks = columns.iter().map(sum).max()?.min(SHARD_BLOCKS_MAX);
+        let shards = columns.iter().map(|pieces| first_of(pieces, blocks)).collect();
+        (blocks > 0).then_some(Together { blocks, shards })
+    }
+
+    /// Where the blocks `from..to` of a shard come from, in order. What lacks at the end is zeros.
     pub fn sources(&self, shard: usize, from: u64, to: u64) -> Vec<Source> {
         let (mut at, mut sources) = (0, Vec::new());
         for piece in &self.shards[shard] {
@@ -92,7 +104,7 @@ impl Together {
             if start < end {
                 let chunk = ChunkId { pg: PgId(piece.extent.pg), index: piece.extent.index };
                 let offset = (piece.first_block() + start - at) * BLOCK;
-                let last = piece.extent.chunk_offset + piece.extent.length;
+                let last = piece.at + piece.extent.length;
                 let length = ((end - start) * BLOCK).min(last - offset);
                 sources.push(Source { chunk, offset, length });
             }
@@ -109,7 +121,7 @@ impl Together {
             let mut at = 0;
             for piece in pieces {
                 if piece.file == file {
-                    let offset = at * BLOCK + piece.extent.chunk_offset % BLOCK;
+                    let offset = at * BLOCK + piece.at % BLOCK;
                     let chunk_offset = stripe.logical(shard, offset);
                     let (pg, index) = (chunk.pg.0, chunk.index);
                     moved.push((piece.extent, Extent { pg, index, chunk_offset, flags, ..piece.extent }));
@@ -164,7 +176,8 @@ mod tests {
     use cairn_types::WHOLE_SHARD;
 
     fn piece(file: usize, column: u32, file_offset: u64, chunk_offset: u64, length: u64) -> Piece {
-        Piece { file, extent: Extent { file_offset, length, pg: column, index: 7, chunk_offset, flags: 0 } }
+        let extent = Extent { file_offset, length, pg: column, index: 7, chunk_offset, flags: 0 };
+        Piece { file, extent, at: chunk_offset }
     }
 
     /// Files would get bytes of others, lose some, or name blocks in which something else lies.
@@ -204,6 +217,30 @@ mod tests {
             let all: u64 = together.sources(shard, 0, together.blocks).iter().map(Source::held).sum();
             assert_eq!(all, together.blocks * BLOCK);
         }
+    }
+
+    /// What is compacted would stay behind in part, and keep all of its old chunk.
+    #[test]
+    fn a_denser_chunk_takes_all_of_every_shard() {
+        let from = Stripe::new(2, WHOLE_SHARD).expect("valid");
+        let of_shard = |file: usize, shard: u16, at: u64, length: u64| Piece {
+            at,
+            ..piece(file, 9, 0, from.logical(shard, at), length)
+        };
+        let columns = [vec![of_shard(0, 0, 40_960, 9 * BLOCK)], vec![of_shard(1, 1, 8192, 4 * BLOCK - 7)]];
+        let dense = Together::filled(&columns).expect("something");
+        assert_eq!((dense.blocks, Together::of(&columns)), (9, None));
+        let source = |shard: usize, from: u64, to: u64| dense.sources(shard, from, to);
+        assert_eq!(
+            source(0, 0, 9)[0],
+            Source { chunk: ChunkId { pg: PgId(9), index: 7 }, offset: 40_960, length: 9 * BLOCK }
+        );
+        assert_eq!(source(1, 0, 9)[0].offset, 8192, "its place in the shard");
+        assert_eq!(source(1, 0, 9).iter().map(Source::held).sum::<u64>(), 4 * BLOCK, "and zeros");
+        assert_eq!(source(1, 4, 9), []);
+        let (runs, new) = dense.of_file(1, ChunkId { pg: PgId(9), index: 8 }, from);
+        assert_eq!(runs[0].extents[0].chunk_offset, from.logical(1, 8192), "as the file names it");
+        assert_eq!((new[0].index, new[0].chunk_offset, new[0].length), (8, from.logical(1, 0), 4 * BLOCK - 7));
     }
 
     /// Chunks would be made for a few blocks, or be longer than a chunk can be.

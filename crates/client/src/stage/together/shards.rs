@@ -13,6 +13,7 @@ use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
+use crate::read::piece::report_bad_block;
 use crate::read::read_epochs::ReadEpochs;
 use crate::view::PgView;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
@@ -24,7 +25,6 @@ use cairn_wire::data::{
     AppendRequest, AppendResponse, ChunkHeader, LocalBlocks, ReadRequest, ReadResponse, SealRequest, SealResponse,
 };
 use futures_util::future::try_join_all;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 const SEGMENT_BLOCKS: u64 = 256;
 /// Blocks of a shard that are read back with one request.
 const CHECK_BLOCKS: u64 = 1024;
+/// Blocks of a damaged piece that are reported: whoever is told heals what is around them, too.
+const REPORTS_MAX: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(20);
 const SEAL_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -40,17 +42,17 @@ fn unsound(chunk: ChunkId, why: impl Into<String>) -> ClientError {
     ClientError::NotAtRest { what: chunk.to_string(), detail: why.into() }
 }
 
-/// Where to read the copies of each column from.
-pub(super) type CoreDisks = BTreeMap<u32, u32>;
+/// The disks from which the blocks of each shard are read.
+pub(super) type Sources = Vec<u32>;
 
 /// What is written.
 pub(super) struct Work<'a> {
     pub cluster: &'a Arc<Cluster>,
-    /// Shard i is on a disk with a copy of column i.
+    /// Shard i is on a disk that has what it is made of.
     pub pg: PgView,
     pub target: Target,
     pub together: Arc<Together>,
-    pub core: Arc<CoreDisks>,
+    pub disks: Arc<Sources>,
     pub epochs: Arc<ReadEpochs>,
 }
 
@@ -115,15 +117,16 @@ impl Work<'_> {
     fn read_ahead(&self, from: u64) -> tokio::task::JoinHandle<Result<Segment>> {
         let to = (from + SEGMENT_BLOCKS).min(self.together.blocks);
         let (cluster, together) = (self.cluster.clone(), self.together.clone());
-        let (core, epochs) = (self.core.clone(), self.epochs.clone());
+        let (disks, epochs) = (self.disks.clone(), self.epochs.clone());
         let k = self.pg.scheme.members() - self.pg.scheme.tolerated_losses();
         tokio::spawn(async move {
             let column = async |shard: usize| {
                 let mut buffer = AlignedBuf::unpooled(((to - from) * BLOCK) as usize);
                 for source in together.sources(shard, from, to) {
-                    let bytes = read_copy(&cluster, &core, &epochs, source).await?;
+                    let bytes = read_source(&cluster, disks[shard], &epochs, source).await?;
                     buffer.extend_from_slice(&bytes);
                 }
+                buffer.resize(((to - from) * BLOCK) as usize);
                 Ok::<SharedBuf, ClientError>(buffer.freeze())
             };
             let data = try_join_all((0..k).map(column)).await?;
@@ -140,8 +143,8 @@ impl Work<'_> {
             let mut answers = Vec::new();
             if shard < k {
                 let sources = self.together.sources(shard, computed.from, computed.to);
-                let (mut at, count) = (0, sources.len());
-                for (number, source) in sources.into_iter().enumerate() {
+                let (mut at, all) = (0, (computed.to - computed.from) as usize * BLOCK_SIZE);
+                for source in sources {
                     let bytes = source.held() as usize;
                     let local = LocalBlocks {
                         pg: source.chunk.pg.0,
@@ -154,9 +157,17 @@ impl Work<'_> {
                         local: Some(local),
                         ..self.append(written, disk, computed.from * BLOCK + at as u64, sums)
                     };
-                    let sync = last && number + 1 == count;
-                    answers.push(self.ask(written.chunk, disk, AppendRequest { sync, ..request }, None).await?);
                     at += bytes;
+                    let sync = last && at == all;
+                    answers.push(self.ask(written.chunk, disk, AppendRequest { sync, ..request }, None).await?);
+                }
+                if at < all {
+                    let mut zeros = AlignedBuf::unpooled(all - at);
+                    zeros.resize(all - at);
+                    let sums = crcs[at / BLOCK_SIZE * 4..].to_vec();
+                    let request = self.append(written, disk, computed.from * BLOCK + at as u64, sums);
+                    let request = AppendRequest { sync: last, ..request };
+                    answers.push(self.ask(written.chunk, disk, request, Some(zeros.freeze())).await?);
                 }
             } else {
                 let request = AppendRequest {
@@ -309,10 +320,9 @@ fn interleave(shards: &[Vec<u8>], from: usize, to: usize) -> Vec<u8> {
     rows
 }
 
-/// Blocks of the copy in the core rack, under the epoch of the map: whoever answers has all that was acknowledged.
-async fn read_copy(cluster: &Cluster, core: &CoreDisks, epochs: &ReadEpochs, source: Source) -> Result<AlignedBuf> {
+/// Blocks on one disk, under the epoch of the map: whoever answers has all that was acknowledged.
+async fn read_source(cluster: &Cluster, disk: u32, epochs: &ReadEpochs, source: Source) -> Result<AlignedBuf> {
     let (Source { chunk, offset, length }, held) = (source, source.held());
-    let disk = *core.get(&chunk.pg.0).ok_or_else(|| unsound(chunk, "it has no copy in the core rack"))?;
     let epoch = epochs.of(cluster, chunk.pg).await?.0;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch, session: 0 };
     let length = length as u32;
@@ -324,8 +334,15 @@ async fn read_copy(cluster: &Cluster, core: &CoreDisks, epochs: &ReadEpochs, sou
     let (answer, payload): (ReadResponse, _) = call.await.map_err(failed)?;
     let payload = payload.unwrap_or_else(|| AlignedBuf::unpooled(0));
     let whole = payload.len() as u64 == held && answer.first_block_offset == offset;
-    match whole && block_crcs(&payload) == answer.crcs {
-        true => Ok(payload),
-        false => Err(unsound(chunk, format!("d{disk} answered other bytes than its checksums are of"))),
+    let crcs = block_crcs(&payload);
+    if whole && crcs == answer.crcs {
+        return Ok(payload);
     }
+    let sums = crcs.chunks(4).zip(answer.crcs.chunks(4));
+    let bad = (offset / BLOCK..).zip(sums).filter(|(_, (read, told))| whole && read != told);
+    for (block, _) in bad.take(REPORTS_MAX) {
+        tracing::warn!(%chunk, disk, block, "what is to be encoded has a block that does not match its checksum");
+        report_bad_block(cluster, &address, header, block);
+    }
+    Err(unsound(chunk, format!("d{disk} answered other bytes than its checksums are of")))
 }

@@ -1,0 +1,179 @@
+//! Files whose time has come by the columns of stripe groups in which they lie: what there is to put into one chunk of
+//! whole shards, and when it is enough.
+//!
+//! Invariants: each column has a list of its own, so that what is left over in a full one never hides what comes into a
+//! poor one; a chunk is asked for when there is a shard's worth of every column, or somebody in the poorest one has
+//! waited for half of the time that it waits for others. So a steady stream of files makes few chunks, and long ones. Bounds: [`GROUPS_MAX`] stripe groups, [`COLUMN_FILES`] files of each column,
+//! [`FILES_MAX`] of a request. Not here: who encodes, and what is left over (`together`).
+
+use std::collections::BTreeMap;
+
+use cairn_meta_core::StagedFile;
+use cairn_types::{CHUNK_SIZE_MAX, PgId, Scheme, WallTime};
+use cairn_wire::manager::PgColumn;
+
+/// Stripe groups that are looked at; more come when these are done.
+const GROUPS_MAX: usize = 1024;
+/// Files of a column that are remembered.
+const COLUMN_FILES: usize = 512;
+/// Files of a request: as many as the other side looks at.
+const FILES_MAX: usize = 1024;
+
+/// What is due in one column.
+#[derive(Debug)]
+struct OfColumn {
+    bytes: u64,
+    inodes: Vec<u64>,
+    /// Until when its first file waits for a chunk to be filled.
+    fills_until: WallTime,
+}
+
+/// What is due in the columns of one stripe group.
+#[derive(Debug)]
+pub(super) struct OfGroup {
+    pub(super) rack: String,
+    /// One of its columns, to find nodes by.
+    pub(super) pg: PgId,
+    k: usize,
+    columns: BTreeMap<u32, OfColumn>,
+    /// Files that may lie in other columns as well, which only their extents tell.
+    long_files: bool,
+}
+
+impl OfGroup {
+    fn new(pg: PgId, column: &PgColumn) -> Option<Self> {
+        let k = match Scheme::from_code(u8::try_from(column.later).ok()?)? {
+            Scheme::Erasure { k, .. } => usize::from(k),
+            _ => return None,
+        };
+        let (rack, columns) = (column.core_rack.clone(), BTreeMap::new());
+        Some(Self { rack, pg, k, columns, long_files: false })
+    }
+
+    fn push(&mut self, position: u32, file: &StagedFile, fills_until: WallTime) {
+        self.long_files |= file.bytes >= CHUNK_SIZE_MAX;
+        let none = || OfColumn { bytes: 0, inodes: Vec::new(), fills_until };
+        let column = self.columns.entry(position).or_insert_with(none);
+        column.fills_until = column.fills_until.min(fills_until);
+        column.bytes = column.bytes.saturating_add(file.bytes);
+        if column.inodes.len() < COLUMN_FILES {
+            column.inodes.push(file.inode);
+        }
+    }
+
+    /// Whether a chunk is to be made of it now.
+    pub(super) fn is_ready(&self, wall: WallTime) -> bool {
+        let mut columns = self.columns.values();
+        if self.long_files {
+            let all: u64 = self.columns.values().map(|column| column.bytes).sum();
+            return all >= CHUNK_SIZE_MAX * self.k as u64 || columns.any(|column| column.fills_until <= wall);
+        }
+        let poorest = columns.min_by_key(|column| column.bytes).filter(|_| self.columns.len() == self.k);
+        poorest.is_some_and(|column| column.bytes >= CHUNK_SIZE_MAX || column.fills_until <= wall)
+    }
+
+    /// Files to encode together, ascending: of all columns as many.
+    pub(super) fn files(&self) -> Vec<u64> {
+        let longest = self.columns.values().map(|column| column.inodes.len()).max().unwrap_or(0);
+        let turn = |at: usize| self.columns.values().filter_map(move |column| column.inodes.get(at).copied());
+        let mut files: Vec<u64> = (0..longest).flat_map(turn).take(FILES_MAX).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+}
+
+/// What is due in stripe groups.
+#[derive(Debug, Default)]
+pub(super) struct InColumns(BTreeMap<u32, OfGroup>);
+
+impl InColumns {
+    /// A file whose time has come, with the column in which it has bytes.
+    pub(super) fn push(&mut self, column: &PgColumn, file: &StagedFile, fills_until: WallTime) {
+        if !self.0.contains_key(&column.group) {
+            match OfGroup::new(PgId(file.pg), column) {
+                Some(group) if self.0.len() < GROUPS_MAX => drop(self.0.insert(column.group, group)),
+                _ => return,
+            }
+        }
+        if let Some(group) = self.0.get_mut(&column.group) {
+            group.push(column.position, file, fills_until);
+        }
+    }
+
+    pub(super) fn contains(&self, group: u32) -> bool {
+        self.0.contains_key(&group)
+    }
+
+    pub(super) fn into_groups(self) -> impl Iterator<Item = (u32, OfGroup)> {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{Stage, StageAfter};
+
+    const WAITS: WallTime = WallTime(1_000);
+    const LATER: WallTime = WallTime(1_001);
+    const NOW: WallTime = WallTime(10);
+
+    fn file(inode: u64, bytes: u64) -> StagedFile {
+        let (stage, after) = (Stage::Copies, StageAfter::DEFAULT);
+        StagedFile { inode, bytes, stage, after, changed: 0, durable: true, pg: 40 + inode as u32 % 3 }
+    }
+
+    fn column(group: u32, position: u32) -> PgColumn {
+        let later = u32::from("rs-3-2".parse::<Scheme>().expect("a scheme").code());
+        PgColumn { group, position, later, core_rack: format!("r{group}"), writable: true, ..Default::default() }
+    }
+
+    fn only(all: InColumns) -> OfGroup {
+        let mut groups: Vec<_> = all.into_groups().collect();
+        assert_eq!(groups.len(), 1);
+        groups.remove(0).1
+    }
+
+    /// What is left over in full columns would keep files of poor ones from ever being looked at, and all of them from
+    /// being encoded together.
+    #[test]
+    fn a_poor_column_is_not_hidden_by_full_ones() {
+        let mut all = InColumns::default();
+        (0..5_000).for_each(|inode| all.push(&column(7, inode as u32 % 2), &file(inode, 4096), WAITS));
+        assert!(!all.contains(8) && all.contains(7));
+        all.push(&column(7, 2), &file(9_999, 4096), WAITS);
+        let group = only(all);
+        let files = group.files();
+        assert_eq!(files.len(), FILES_MAX);
+        assert!(files.is_sorted() && files.contains(&9_999) && files.contains(&0) && files.contains(&1));
+        assert_eq!(group.rack, "r7");
+    }
+
+    /// Each look would make a small chunk of what came since the last one; or files wait for ever for a column that
+    /// nobody writes to.
+    #[test]
+    fn a_chunk_waits_to_be_filled_but_not_for_ever() {
+        let mut all = InColumns::default();
+        (0..2).for_each(|position| all.push(&column(7, position), &file(u64::from(position), 4096), WAITS));
+        let mut group = only(all);
+        assert!(!group.is_ready(NOW) && !group.is_ready(LATER), "a column has nothing");
+        group.push(2, &file(3, 1000), WallTime(2_000));
+        assert!(!group.is_ready(NOW) && !group.is_ready(LATER), "more may come");
+        assert!(group.is_ready(WallTime(2_000)), "the first one of the poorest column has waited");
+        (0..3).for_each(|position| group.push(position, &file(9, CHUNK_SIZE_MAX - 1), WAITS));
+        assert!(group.is_ready(NOW), "full");
+    }
+
+    /// A long file lies in several columns, of which only the first is known here.
+    #[test]
+    fn long_files_fill_columns_that_are_not_known() {
+        let mut all = InColumns::default();
+        all.push(&column(7, 1), &file(1, 2 * CHUNK_SIZE_MAX), WAITS);
+        let mut group = only(all);
+        assert!(!group.is_ready(NOW));
+        assert!(group.is_ready(LATER));
+        group.push(1, &file(2, CHUNK_SIZE_MAX), WAITS);
+        assert!(group.is_ready(NOW), "three shards");
+    }
+}
