@@ -193,16 +193,14 @@ impl Compactor {
         Ok(EncodeResponse { next, outcome, moved_bytes: part.moved, freed_bytes: part.freed, reason })
     }
 
-    /// What lives in chunks of whole shards becomes one chunk. What fails is left to a later pass.
+    /// What lives in chunks of whole shards becomes one chunk.
     async fn make_dense(&mut self, request: CompactRequest) -> Result<CompactResponse, ClientError> {
         let volume = self.volume(request.volume).await?;
         let Some(pg) = request.chunks.first().map(|chunk| chunk.pg) else { return Ok(CompactResponse::default()) };
         let indices: BTreeSet<u32> = request.chunks.iter().filter(|c| c.pg == pg).map(|c| c.index).collect();
         let (places, _) = request.places.as_chunks::<2>();
         let inodes: Vec<u64> = places.iter().map(|[inode, _]| *inode).collect();
-        let moved = volume.compact_shards(pg, &indices, &inodes).await;
-        let done = moved.inspect_err(|error| tracing::debug!(pg, %error, "whole shards were left as they are"));
-        let (files, moved_bytes) = done.unwrap_or_default();
+        let (files, moved_bytes) = volume.compact_shards(pg, &indices, &inodes).await?;
         Ok(CompactResponse { moved_bytes, moved: files, kept: 0 })
     }
 

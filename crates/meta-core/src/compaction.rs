@@ -219,8 +219,8 @@ mod tests {
     }
 
     fn named(inode: u64, index: u32, first_block: u64, end_block: u64) -> Named {
-        let (held_end, in_whole_shard) = (end_block, false);
-        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end, is_plain: true, in_whole_shard }
+        let (held_end, whole_shard) = (end_block, None);
+        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end, is_plain: true, whole_shard }
     }
 
     fn plan(packs: &[PackUse], names: &[Named]) -> Vec<u32> {

@@ -107,7 +107,7 @@ pub use presence::{Copy, Presence, Shortage};
 pub use review::{Look, Review, SUSPECTS_MAX, Suspicion};
 pub use schedule::{DueSnapshot, Period, Rule, SCHEDULE_LEVEL};
 pub use session::SessionState;
-pub use shard_packs::{PlannedShards, ShardPacks};
+pub use shard_packs::{PlannedShards, ShardChunk, ShardPacks};
 pub use shards::HUGE;
 pub use snapshot::{NamespaceSnapshot, SnapshotPages};
 pub use snapshots::{DIRECTORY_LEVEL, LAPSED_NS, SNAPSHOT_LEVEL, SNAPSHOTS_MAX, SnapshotInfo};

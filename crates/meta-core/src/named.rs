@@ -9,7 +9,7 @@ use crate::key::{self, Kind};
 use crate::namespace::Namespace;
 use crate::snapshot::NamespaceSnapshot;
 use crate::stripe_set::{columns_in, set_of};
-use crate::whole_shards::in_files;
+use crate::whole_shards::{in_files, shard_of};
 use cairn_types::{BLOCK_SIZE, ExtentKind};
 
 /// Blocks of a chunk that something names.
@@ -31,8 +31,8 @@ pub struct Named {
     /// The extent's bytes lie there as they are in the file, in all copies: no row of shards, no column of a stripe
     /// set.
     pub is_plain: bool,
-    /// They lie in one shard of a chunk of whole shards; other files may have the same blocks of the other shards.
-    pub in_whole_shard: bool,
+    /// Of a chunk of whole shards: the shard in which they lie. Other files may have the same blocks of the others.
+    pub whole_shard: Option<u32>,
 }
 
 /// A place in the walk.
@@ -114,7 +114,7 @@ fn visit(
                     end_block,
                     held_end: end_block,
                     is_plain: false,
-                    in_whole_shard: false,
+                    whole_shard: None,
                 });
             }
             Ok(())
@@ -138,23 +138,24 @@ fn visit(
 fn name_blocks((pg, index): (u32, u32), (first, blocks): (u64, u64), f: &mut impl FnMut(&Named)) {
     for (first_block, end_block) in in_files(first, first + blocks) {
         let (inode, file_offset, held_end) = (0, 0, end_block);
-        let (is_plain, in_whole_shard) = (false, false);
-        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, in_whole_shard });
+        let (is_plain, whole_shard) = (false, None);
+        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, whole_shard });
     }
 }
 
 fn name_extent(snapshot: &NamespaceSnapshot, inode: u64, extent: &Extent, f: &mut impl FnMut(&Named)) -> Option<()> {
     let (first_block, end_block) = extent.blocks();
     let (file_offset, is_plain) = (extent.file_offset, extent.kind == ExtentKind::Plain);
-    let in_whole_shard = extent.is_in_whole_shard();
+    let whole_shard = None;
     let mut name = |pg, index, held_end| {
-        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, in_whole_shard });
+        f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, whole_shard });
     };
     match set_of(extent) {
         None if extent.is_in_whole_shard() => {
-            for (first_block, end_block) in in_files(first_block, end_block) {
-                let (pg, index, held_end) = (extent.pg, extent.index, end_block);
-                f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, in_whole_shard });
+            let first_shard = shard_of(first_block);
+            for (shard, (first_block, end_block)) in (first_shard..).zip(in_files(first_block, end_block)) {
+                let (pg, index, held_end, whole_shard) = (extent.pg, extent.index, end_block, Some(shard));
+                f(&Named { inode, file_offset, pg, index, first_block, end_block, held_end, is_plain, whole_shard });
             }
         }
         None => name(extent.pg, extent.index, end_block),

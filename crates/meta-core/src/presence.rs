@@ -190,8 +190,8 @@ mod tests {
     use super::*;
 
     fn named(pg: u32, index: u32, first_block: u64, end_block: u64) -> Named {
-        let (held_end, in_whole_shard) = (end_block, false);
-        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block, held_end, is_plain: true, in_whole_shard }
+        let (held_end, whole_shard) = (end_block, None);
+        Named { inode: 9, file_offset: 0, pg, index, first_block, end_block, held_end, is_plain: true, whole_shard }
     }
 
     fn lists() -> Presence {

@@ -1,51 +1,55 @@
 //! Chunks of whole shards that are mostly dead, and whose files are to be put into new ones.
 //!
 //! A block of a shard stays on all members until nothing names that block of *any* shard ([`crate::Named`]). So what
-//! files name tells all: the blocks that members hold are those that somebody names, and of these each shard should
-//! have all.
+//! files name tells all: the rows that members hold are those of which somebody names a block, and files should name
+//! all of it.
 //!
-//! Invariants: nothing is chosen of which something else than a file has part (a snapshot). Names of other partitions
-//! are not asked for: a chunk of which they have much may look emptier than it is, and what they have in it is moved
-//! when their own leaders find the same. Bounds: [`CHUNKS_MAX`] chunks are counted, at 2 KiB each, [`CHOSEN_MAX`] chosen, [`FILES_MAX`] files
-//! told. Not here: who moves, and when a chunk may still be growing (`meta`).
+//! Invariant: a group's chunks are chosen only where new ones, as long as what is left of the longest shard, would take
+//! at most 70 % of what the old ones do. What lies in one shard alone stays where it is: moved, it would take as much.
+//! Names of other partitions are not asked for: a chunk of which they have much may look emptier than it is, and what
+//! they have in it is moved when their own leaders find the same. Bounds: [`CHUNKS_MAX`] chunks are counted, at 2 KiB
+//! each, from a place on that moves on with each walk; [`CHOSEN_MAX`] chosen, [`FILES_MAX`] files told. Not here: who
+//! moves, and when a chunk may still be growing (`meta`).
 use crate::compaction::is_mostly_dead;
 use crate::named::Named;
 use cairn_types::{BLOCK_SIZE, CHUNK_BLOCKS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chunks that are looked at together; of more the first by number are.
+/// Chunks that are counted in one walk.
 const CHUNKS_MAX: usize = 8192;
 /// Chunks whose files are moved in one pass.
 const CHOSEN_MAX: usize = 64;
 /// Files that are moved in one pass.
-const FILES_MAX: usize = 16 << 10;
+const FILES_MAX: usize = 64 << 10;
 /// A group's chunks are left as they are if less than so many bytes of data would be gained.
 const GAIN_MIN: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Placement group and index.
-type Chunk = (u32, u32);
+pub type ShardChunk = (u32, u32);
 
 /// What is named of a chunk.
 #[derive(Debug)]
 struct Rows {
-    /// A bit for each block in the members' files that any shard has.
+    /// A bit for each row of which any shard has something.
     held: Box<[u64; CHUNK_BLOCKS_MAX / 64]>,
-    /// Blocks that are named, of all shards.
-    live: u64,
-    is_pinned: bool,
+    /// Blocks that are named, by shard.
+    live: Vec<u64>,
 }
 
 impl Rows {
     fn new() -> Self {
-        Self { held: Box::new([0; CHUNK_BLOCKS_MAX / 64]), live: 0, is_pinned: false }
+        Self { held: Box::new([0; CHUNK_BLOCKS_MAX / 64]), live: Vec::new() }
     }
 
-    fn push(&mut self, first: u64, end: u64) {
+    fn push(&mut self, shard: usize, first: u64, end: u64) {
         for block in first..end.min(CHUNK_BLOCKS_MAX as u64) {
             self.held[block as usize / 64] |= 1 << (block % 64);
         }
-        self.live += end - first;
+        if self.live.len() <= shard {
+            self.live.resize(shard + 1, 0);
+        }
+        self.live[shard] += end - first;
     }
 
     fn held(&self) -> u64 {
@@ -58,7 +62,7 @@ impl Rows {
 pub struct PlannedShards {
     pub pg: u32,
     pub indices: Vec<u32>,
-    /// Ascending.
+    /// Of all shards in turn, so that any number of the first ones has about as much of each.
     pub inodes: Vec<u64>,
 }
 
@@ -66,22 +70,24 @@ pub struct PlannedShards {
 /// [chosen](Self::choose), to [`visit`](Self::visit).
 #[derive(Debug, Default)]
 pub struct ShardPacks {
-    counted: BTreeMap<Chunk, Rows>,
-    chosen: BTreeMap<Chunk, BTreeSet<u64>>,
+    /// Chunks up to this one are not counted.
+    after: Option<ShardChunk>,
+    counted: BTreeMap<ShardChunk, Rows>,
+    /// With the files of each shard.
+    chosen: BTreeMap<ShardChunk, BTreeMap<u32, BTreeSet<u64>>>,
     files: usize,
 }
 
 impl ShardPacks {
+    /// Of chunks behind this one.
+    pub fn behind(after: Option<ShardChunk>) -> Self {
+        Self { after, ..Self::default() }
+    }
+
     /// Something names these blocks.
     pub fn count(&mut self, named: &Named) {
         let chunk = (named.pg, named.index);
-        if !named.in_whole_shard {
-            // What a snapshot keeps, or is being freed, of whatever.
-            if let Some(rows) = self.counted.get_mut(&chunk) {
-                rows.is_pinned = true;
-            }
-            return;
-        }
+        let Some(shard) = named.whole_shard.filter(|_| self.after.is_none_or(|after| chunk > after)) else { return };
         if self.counted.len() == CHUNKS_MAX && !self.counted.contains_key(&chunk) {
             let last = self.counted.last_key_value().map(|(last, _)| *last);
             if last.is_some_and(|last| last < chunk) {
@@ -89,63 +95,87 @@ impl ShardPacks {
             }
             self.counted.pop_last();
         }
-        self.counted.entry(chunk).or_insert_with(Rows::new).push(named.first_block, named.end_block);
+        let rows = self.counted.entry(chunk).or_insert_with(Rows::new);
+        rows.push(shard as usize, named.first_block, named.end_block);
     }
 
-    /// Keeps those of which enough is dead, most is gained from the first; `shards`: how many data shards a group's
-    /// chunks have, if it is to be considered. True if there are any.
-    pub fn choose(&mut self, shards: impl Fn(u32) -> Option<u64>, left_out: impl Fn(Chunk) -> bool) -> bool {
-        let mut dead: Vec<(u64, Chunk)> = Vec::new();
-        let mut gains: BTreeMap<u32, u64> = BTreeMap::new();
+    /// The last chunk that was counted, if there may be others behind it.
+    pub fn counted_to(&self) -> Option<ShardChunk> {
+        let last = self.counted.last_key_value().filter(|_| self.counted.len() == CHUNKS_MAX);
+        last.map(|(chunk, _)| *chunk)
+    }
+
+    /// Keeps chunks of which enough is dead, of groups that gain by it; `shards`: how many data shards a group's chunks
+    /// have, if it is to be considered.
+    pub fn choose(&mut self, shards: impl Fn(u32) -> Option<u64>) {
+        let mut groups: BTreeMap<u32, (u64, Vec<u64>, Vec<ShardChunk>)> = BTreeMap::new();
         for (chunk, rows) in std::mem::take(&mut self.counted) {
-            let Some(k) = shards(chunk.0).filter(|_| !rows.is_pinned && !left_out(chunk)) else { continue };
-            let held = rows.held() * k;
-            if is_mostly_dead(rows.live, held) {
-                dead.push((held.saturating_sub(rows.live), chunk));
-                *gains.entry(chunk.0).or_default() += held.saturating_sub(rows.live) * BLOCK;
+            let Some(k) = shards(chunk.0) else { continue };
+            let (held, live) = (rows.held(), rows.live.iter().sum());
+            if is_mostly_dead(live, held * k) {
+                let group = groups.entry(chunk.0).or_insert_with(|| (0, vec![0; k as usize], Vec::new()));
+                group.0 += held;
+                group.1.iter_mut().zip(&rows.live).for_each(|(sum, live)| *sum += live);
+                group.2.push(chunk);
             }
         }
-        dead.retain(|(_, chunk)| gains.get(&chunk.0).is_some_and(|gain| *gain >= GAIN_MIN));
-        dead.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        self.chosen = dead.into_iter().take(CHOSEN_MAX).map(|(_, chunk)| (chunk, BTreeSet::new())).collect();
-        !self.chosen.is_empty()
+        // Rows that are gained.
+        let mut gains: Vec<(u64, Vec<ShardChunk>)> = Vec::new();
+        for (held, live, chunks) in groups.into_values() {
+            let after = live.iter().copied().max().unwrap_or(0);
+            let gain = held.saturating_sub(after);
+            if is_mostly_dead(after, held) && gain * live.len() as u64 * BLOCK >= GAIN_MIN {
+                gains.push((gain, chunks));
+            }
+        }
+        gains.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        let chunks = gains.into_iter().flat_map(|(_, chunks)| chunks).take(CHOSEN_MAX);
+        self.chosen = chunks.map(|chunk| (chunk, BTreeMap::new())).collect();
     }
 
     /// What was chosen.
-    pub fn chosen(&self) -> impl Iterator<Item = Chunk> {
+    pub fn chosen(&self) -> impl Iterator<Item = ShardChunk> {
         self.chosen.keys().copied()
     }
 
     /// Keeps these alone.
-    pub fn retain(&mut self, keep: impl Fn(Chunk) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(ShardChunk) -> bool) {
         self.chosen.retain(|chunk, _| keep(*chunk));
     }
 
     /// Something names these blocks.
     pub fn visit(&mut self, named: &Named) {
-        if self.files == FILES_MAX {
-            return;
-        }
+        let Some(shard) = named.whole_shard.filter(|_| self.files < FILES_MAX) else { return };
         if let Some(files) = self.chosen.get_mut(&(named.pg, named.index)) {
-            self.files += usize::from(files.insert(named.inode));
+            self.files += usize::from(files.entry(shard).or_default().insert(named.inode));
         }
     }
 
     /// By group.
     pub fn into_plan(self) -> Vec<PlannedShards> {
-        let mut plan: BTreeMap<u32, (Vec<u32>, BTreeSet<u64>)> = BTreeMap::new();
-        for ((pg, index), files) in self.chosen.into_iter().filter(|(_, files)| !files.is_empty()) {
+        let mut plan: BTreeMap<u32, (Vec<u32>, BTreeMap<u32, BTreeSet<u64>>)> = BTreeMap::new();
+        for ((pg, index), shards) in self.chosen.into_iter().filter(|(_, shards)| !shards.is_empty()) {
             let group = plan.entry(pg).or_default();
             group.0.push(index);
-            group.1.extend(files);
+            for (shard, files) in shards {
+                group.1.entry(shard).or_default().extend(files);
+            }
         }
-        let planned = |(pg, (indices, inodes)): (u32, (Vec<u32>, BTreeSet<u64>))| PlannedShards {
+        let planned = |(pg, (indices, shards)): (u32, (Vec<u32>, BTreeMap<u32, BTreeSet<u64>>))| PlannedShards {
             pg,
             indices,
-            inodes: inodes.into_iter().collect(),
+            inodes: in_turn(shards.into_values().map(|files| files.into_iter().collect()).collect()),
         };
         plan.into_iter().map(planned).collect()
     }
+}
+
+/// The first of each list, the second of each, …; each once.
+fn in_turn(lists: Vec<Vec<u64>>) -> Vec<u64> {
+    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let mut seen = BTreeSet::new();
+    let turns = (0..longest).flat_map(|at| lists.iter().filter_map(move |list| list.get(at).copied()));
+    turns.filter(|inode| seen.insert(*inode)).collect()
 }
 
 #[cfg(test)]
@@ -154,56 +184,69 @@ mod tests {
 
     const K: u64 = 4;
 
-    fn named(inode: u64, index: u32, first_block: u64, end_block: u64) -> Named {
-        let (held_end, in_whole_shard) = (end_block, true);
-        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end, is_plain: false, in_whole_shard }
+    fn named(inode: u64, index: u32, shard: u32, first_block: u64, end_block: u64) -> Named {
+        let (held_end, whole_shard) = (end_block, Some(shard));
+        Named { inode, file_offset: 0, pg: 1, index, first_block, end_block, held_end, is_plain: false, whole_shard }
     }
 
     fn chosen(names: &[Named]) -> Vec<u32> {
         let mut packs = ShardPacks::default();
         names.iter().for_each(|named| packs.count(named));
-        packs.choose(|pg| (pg == 1).then_some(K), |_| false);
+        packs.choose(|pg| (pg == 1).then_some(K));
         packs.chosen().map(|(_, index)| index).collect()
     }
 
     /// Space of files that are gone would never come back while their neighbours in other shards stay; or what is
-    /// dense would be written anew for ever.
+    /// dense, or lies in one shard alone, be written anew for ever.
     #[test]
-    fn a_chunk_is_chosen_by_what_its_rows_hold_and_files_name() {
-        // All four shards of 1000 blocks.
-        let dense: Vec<Named> = (0..K).map(|inode| named(inode + 1, 0, 0, 1000)).collect();
+    fn chunks_are_chosen_by_what_would_be_gained() {
+        // Four shards of 1000 blocks, of which so many are left, each shard's own.
+        let left = |index: u32, blocks: [u64; 4]| {
+            let file = |(shard, blocks): (u32, u64)| {
+                let first = u64::from(shard) * 250;
+                named(u64::from(index * 10 + shard + 1), index, shard, first, first + blocks)
+            };
+            (0..).zip(blocks).filter(|(_, blocks)| *blocks > 0).map(file).collect::<Vec<_>>()
+        };
+        let dense: Vec<Named> = (0..4).map(|shard| named(u64::from(shard) + 1, 0, shard, 0, 1000)).collect();
         assert_eq!(chosen(&dense), []);
         assert_eq!(chosen(&dense[..3]), [], "a quarter is dead");
-        assert_eq!(chosen(&dense[..2]), [0], "half is dead");
-        // What nobody has of any shard is freed, and counts for nothing.
-        assert_eq!(chosen(&(0..K).map(|inode| named(inode + 1, 0, 900, 1000)).collect::<Vec<_>>()), []);
-        assert_eq!(chosen(&[named(1, 0, 0, 20), named(2, 0, 20, 40)]), [], "too little would be gained");
-        let little: Vec<Named> = (0..8).map(|index| named(9, index, 0, 100)).collect();
-        assert_eq!(chosen(&little), [0, 1, 2, 3, 4, 5, 6, 7], "of a group together it is enough");
-        let kept = Named { inode: 0, in_whole_shard: false, ..named(0, 0, 0, 1) };
-        assert_eq!(chosen(&[dense[0], kept]), [], "a snapshot has part of it");
-        assert_eq!(chosen(&[Named { pg: 2, ..dense[0] }]), [], "a group of which nothing is known");
-        assert_eq!(chosen(&[kept]), [], "no chunk of whole shards");
+        assert_eq!(chosen(&dense[..2]), [], "half is dead, and the new one would be as long");
+        assert_eq!(chosen(&left(0, [250; 4])), [0], "1000 rows would be 250");
+        assert_eq!(chosen(&left(0, [250, 0, 0, 0])), [], "in one shard alone");
+        assert_eq!(chosen(&left(0, [20; 4])), [], "too little would be gained");
+        let two = [left(3, [250, 250, 0, 0]), left(4, [0, 0, 250, 250])].concat();
+        assert_eq!(chosen(&two), [3, 4], "together: 1000 rows would be 250");
+        assert_eq!(chosen(&[Named { pg: 2, ..dense[0] }, Named { whole_shard: None, ..dense[1] }]), []);
     }
 
-    /// Files would be left in what is to be emptied, or others be moved.
+    /// Requests would have files of one shard alone, and the new chunk be mostly zeros; files be left in what is to be
+    /// emptied, or others be moved.
     #[test]
-    fn the_plan_has_the_files_of_what_was_chosen() {
-        let names = [named(7, 3, 0, 1000), named(5, 4, 0, 900), named(5, 3, 1000, 2000), named(8, 9, 0, 1000)];
+    fn the_plan_has_the_files_of_what_was_chosen_shard_by_shard() {
+        let file = |inode: u64, index: u32, shard: u32| named(inode, index, shard, inode * 200, inode * 200 + 190);
+        let names = [file(5, 3, 0), file(7, 3, 0), file(9, 3, 1), file(6, 4, 1), file(9, 4, 2), file(8, 3, 3)];
         let mut packs = ShardPacks::default();
         names.iter().for_each(|named| packs.count(named));
-        assert!(packs.choose(|_| Some(K), |(_, index)| index == 9));
+        packs.choose(|_| Some(K));
         assert_eq!(packs.chosen().collect::<Vec<_>>(), [(1, 3), (1, 4)]);
+        packs.retain(|(_, index)| index == 3);
         names.iter().for_each(|named| packs.visit(named));
-        assert_eq!(packs.into_plan(), [PlannedShards { pg: 1, indices: vec![3, 4], inodes: vec![5, 7] }]);
+        assert_eq!(packs.into_plan(), [PlannedShards { pg: 1, indices: vec![3], inodes: vec![5, 9, 8, 7] }]);
     }
 
-    /// A namespace of any size would take memory by its chunks.
+    /// A namespace of any size would take memory by its chunks; or what is behind the bound never be looked at.
     #[test]
-    fn chunks_are_counted_up_to_a_bound() {
-        let mut packs = ShardPacks::default();
-        (0..2 * CHUNKS_MAX as u32).rev().for_each(|index| packs.count(&named(1, index, 0, 9)));
-        assert_eq!(packs.counted.len(), CHUNKS_MAX);
-        assert_eq!(packs.counted.last_key_value().map(|(chunk, _)| chunk.1), Some(CHUNKS_MAX as u32 - 1));
+    fn chunks_are_counted_up_to_a_bound_and_then_the_others() {
+        let all = 2 * CHUNKS_MAX as u32;
+        let walk = |after| {
+            let mut packs = ShardPacks::behind(after);
+            (0..all).rev().for_each(|index| packs.count(&named(1, index, 0, 0, 9)));
+            assert_eq!(packs.counted.len(), CHUNKS_MAX.min(packs.counted.len()));
+            packs.counted_to()
+        };
+        assert_eq!(walk(None), Some((1, CHUNKS_MAX as u32 - 1)));
+        assert_eq!(walk(walk(None)), Some((1, all - 1)));
+        assert_eq!(walk(Some((1, CHUNKS_MAX as u32))), None, "then from the beginning");
     }
 }

@@ -16,7 +16,7 @@ use cairn_types::{ExtentKind, Layout, Stage, StageAfter};
 pub(crate) const STAGE_LEVEL: u16 = 12;
 const LISTED: [u8; 1] = [0x10];
 /// Extents of a file among which copies are looked for.
-const EXTENTS_LOOKED_AT: usize = 256;
+const EXTENTS_LOOKED_AT: usize = 64;
 /// Byte of a layout with its later scheme, and its stage.
 const LATER: u64 = 0xff << 32;
 
@@ -25,6 +25,8 @@ const LATER: u64 = 0xff << 32;
 pub struct StagedFile {
     pub inode: u64,
     pub bytes: u64,
+    /// Those of them that are copies, as far as its first extents tell.
+    pub copies: u64,
     pub stage: Stage,
     pub after: StageAfter,
     /// Nanoseconds since 1970 of the last change, of whatever.
@@ -143,19 +145,24 @@ impl Namespace {
     pub fn staged_file(&self, id: u64) -> Option<StagedFile> {
         let inode = self.stored_inode(id).ok().filter(|inode| inode.nlink > 0 && waits_for_encoding(inode))?;
         let layout = Layout::from_bits(inode.layout)?;
-        let (mut pg, mut seen) = (0, 0);
+        let (mut first, mut of_copies, mut copies, mut seen) = (0, None, 0, 0);
         self.visit_extents(id, 0, u64::MAX, |extent| {
-            let is_encoded = extent.kind != ExtentKind::Plain;
-            if !is_encoded || seen == 0 {
-                pg = extent.pg;
+            if seen == 0 {
+                first = extent.pg;
+            }
+            if extent.kind == ExtentKind::Plain {
+                of_copies = of_copies.or(Some(extent.pg));
+                copies += extent.length;
             }
             seen += 1;
-            is_encoded && seen < EXTENTS_LOOKED_AT
+            seen < EXTENTS_LOOKED_AT
         })
         .ok()?;
+        let pg = of_copies.unwrap_or(first);
         Some(StagedFile {
             inode: id,
             bytes: inode.stored,
+            copies,
             stage: layout.stage(),
             after: layout.stage_after(),
             changed: inode.ctime.max(inode.mtime.min(self.time)),

@@ -26,6 +26,11 @@ pub(crate) const fn is_in_whole_shards(first: u64) -> bool {
     first >= FIRST
 }
 
+/// The shard that has a block of that number.
+pub(crate) fn shard_of(number: u64) -> u32 {
+    (number.saturating_sub(FIRST) / SHARD) as u32
+}
+
 /// Where blocks lie in the members' files, first and one past the last: numbers of whole shards may be in several.
 pub(crate) fn in_files(first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let whole = is_in_whole_shards(first);
@@ -54,6 +59,7 @@ mod tests {
         assert_eq!(places(0, SHARD), [(0, SHARD)]);
         assert_eq!(places(FIRST + 2 * SHARD + 3, FIRST + 2 * SHARD + 9), [(3, 9)]);
         assert_eq!(places(FIRST + SHARD - 2, FIRST + 2 * SHARD + 1), [(SHARD - 2, SHARD), (0, SHARD), (0, 1)]);
+        assert_eq!([FIRST, FIRST + SHARD - 1, FIRST + 2 * SHARD].map(shard_of), [0, 0, 2]);
         assert!(are_blocks(0, SHARD) && are_blocks(FIRST, FIRST + 1) && are_blocks(FIRST, END));
         assert!(!are_blocks(0, SHARD + 1) && !are_blocks(FIRST - 1, FIRST + 1) && !are_blocks(FIRST, END + 1));
         assert!(!is_in_whole_shards(SHARD - 1) && is_in_whole_shards(FIRST));

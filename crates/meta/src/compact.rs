@@ -69,7 +69,7 @@ impl Tried {
     }
 
     /// These are asked for. A second time in a row is usual: what was moved is freed a moment later.
-    pub(crate) fn asked(&mut self, plan: &[PlannedPack]) {
+    fn asked(&mut self, plan: &[PlannedPack]) {
         let asked: BTreeSet<(u32, u32)> = plan.iter().map(|pack| (pack.pg, pack.index)).collect();
         self.0.retain(|pack, tries| tries.rests > 0 || asked.contains(pack));
         for pack in asked {

@@ -111,7 +111,10 @@ impl Collector {
                 continue;
             }
             is_first = false;
-            match self.pass(term).await {
+            let outcome = self.pass(term).await;
+            // Every partition does it for its own files, whichever collects; not where nothing old is freed now.
+            let compacts = outcome.is_ok() || self.others().is_err();
+            match outcome {
                 Ok(again) => {
                     count(&common.stats.garbage_passes);
                     // If sessions were ended, what they wrote can be judged now.
@@ -125,8 +128,7 @@ impl Collector {
                     last = common.clock.now();
                 }
             }
-            // Every partition does it for its own files, whichever collects.
-            if let Err(error) = self.compact_shards(term).await {
+            if compacts && let Err(error) = self.compact_shards(term).await {
                 tracing::debug!(partition = %self.partition.state.id, %error, "whole shards were left to the next pass");
             }
         }

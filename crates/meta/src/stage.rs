@@ -121,8 +121,11 @@ impl Stager {
             let start = self.partition.state.common.clock.now();
             let (due, in_columns) = self.look().await;
             rest = self.partition.state.common.clock.now().since(start) * LOOK_SHARE;
-            self.work_together(in_columns, term).await;
+            let go_on = self.work_together(in_columns, term).await;
             for file in due {
+                if self.stripe_group(&file).is_some_and(|group| go_on.contains(&group)) {
+                    continue;
+                }
                 if self.partition.state.leading_term() != Some(term) || self.held() {
                     break;
                 }
@@ -133,6 +136,12 @@ impl Stager {
 
     fn desk(&self) -> &Mutex<StageStatusResponse> {
         &self.partition.state.stage.0
+    }
+
+    /// The stripe group of which a file has bytes in a column to which files are written.
+    fn stripe_group(&self, file: &StagedFile) -> Option<u32> {
+        let map = self.partition.state.common.map.read();
+        map.column(PgId(file.pg)).filter(|column| column.writable).map(|column| column.group)
     }
 
     fn settings(&self) -> StageSettings {

@@ -33,8 +33,9 @@ use shards::{Sources, Work, Written};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Files that are looked at in one call.
-const FILES_MAX: usize = 1024;
+/// Files that are looked at in one call, and how many at a time.
+const FILES_MAX: usize = 8192;
+const FILES_AT_ONCE: usize = 16;
 /// Files that get their new extents at a time: these share syncs.
 const PUBLISHES_AT_ONCE: usize = 16;
 /// Extents of a file that are looked at: the others come when these are encoded.
@@ -114,11 +115,10 @@ impl Volume {
             pieces.values().any(|columns: &Vec<Vec<Piece>>| columns.iter().all(full))
         };
         let (mut files, mut elsewhere) = (Vec::new(), false);
-        for inode in inodes.iter().take(FILES_MAX) {
-            if enough(&pieces) {
-                break;
-            }
-            let Some((file, extents)) = self.copies_of(*inode).await? else { continue };
+        let look = |inode: &u64| self.copies_of(*inode);
+        let mut found = stream::iter(inodes.iter().take(FILES_MAX)).map(look).buffered(FILES_AT_ONCE);
+        while let Some(of_file) = found.next().await {
+            let Some((file, extents)) = of_file? else { continue };
             for extent in extents {
                 let Some((group, position)) = place(extent.pg) else { continue };
                 let later = groups.get(&group).filter(|columns| columns.later == file.later.scheme());
@@ -128,7 +128,11 @@ impl Volume {
                 }
             }
             files.push(file);
+            if enough(&pieces) {
+                break;
+            }
         }
+        drop(found);
         Ok((files, pieces, elsewhere))
     }
 
@@ -219,10 +223,15 @@ impl Volume {
         epochs.confirm(self.cluster(), what).await?;
         let name = |number: usize| self.name_shards(&files[number], number, &together, &written, stripe);
         let mut named = stream::iter(together.files()).map(name).buffer_unordered(PUBLISHES_AT_ONCE);
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes, mut failed) = (0, 0, None);
         while let Some(moved) = named.next().await {
-            let moved = moved?;
-            (count, bytes) = (count + u32::from(moved > 0), bytes + moved);
+            match moved {
+                Ok(moved) => (count, bytes) = (count + u32::from(moved > 0), bytes + moved),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed.filter(|_| bytes == 0) {
+            return Err(error);
         }
         tracing::debug!(chunk = %written.chunk, files = count, bytes, "files name a chunk of whole shards");
         Ok((count, bytes))

@@ -15,6 +15,7 @@ use cairn_wire::meta::{AskTxRequest, AskTxResponse, MkdirRequest};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::{CALL, Peers, drive, shard};
 use crate::partition::{Partition, PartitionState};
@@ -134,7 +135,7 @@ impl Placement {
 pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>) {
     let state = &partition.state;
     loop {
-        state.pause(TICK).await;
+        sleep(TICK).await;
         let own = Amount {
             bytes: state.namespace.read().memory_bytes(),
             busy: state.load.since_last(state.common.clock.now()).0.into(),

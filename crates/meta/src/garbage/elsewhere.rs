@@ -179,7 +179,7 @@ fn named(place: &NamedPlace) -> Named {
         end_block,
         held_end: end_block,
         is_plain: place.plain,
-        in_whole_shard: false,
+        whole_shard: None,
     }
 }
 

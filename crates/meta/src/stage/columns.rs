@@ -15,9 +15,9 @@ use cairn_wire::manager::PgColumn;
 /// Stripe groups that are looked at; more come when these are done.
 const GROUPS_MAX: usize = 1024;
 /// Files of a column that are remembered.
-const COLUMN_FILES: usize = 512;
+const COLUMN_FILES: usize = 4096;
 /// Files of a request: as many as the other side looks at.
-const FILES_MAX: usize = 1024;
+const FILES_MAX: usize = 8192;
 
 /// What is due in one column.
 #[derive(Debug)]
@@ -51,11 +51,11 @@ impl OfGroup {
     }
 
     fn push(&mut self, position: u32, file: &StagedFile, fills_until: WallTime) {
-        self.long_files |= file.bytes >= CHUNK_SIZE_MAX;
+        self.long_files |= file.copies >= CHUNK_SIZE_MAX;
         let none = || OfColumn { bytes: 0, inodes: Vec::new(), fills_until };
         let column = self.columns.entry(position).or_insert_with(none);
         column.fills_until = column.fills_until.min(fills_until);
-        column.bytes = column.bytes.saturating_add(file.bytes);
+        column.bytes = column.bytes.saturating_add(file.copies);
         if column.inodes.len() < COLUMN_FILES {
             column.inodes.push(file.inode);
         }
@@ -70,6 +70,11 @@ impl OfGroup {
         }
         let poorest = columns.min_by_key(|column| column.bytes).filter(|_| self.columns.len() == self.k);
         poorest.is_some_and(|column| column.bytes >= CHUNK_SIZE_MAX || column.fills_until <= wall)
+    }
+
+    /// Whether there may be something to put together, now or when more comes.
+    pub(super) fn is_in_all(&self) -> bool {
+        self.columns.len() == self.k || self.long_files
     }
 
     /// Files to encode together, ascending: of all columns as many.
@@ -121,7 +126,8 @@ mod tests {
 
     fn file(inode: u64, bytes: u64) -> StagedFile {
         let (stage, after) = (Stage::Copies, StageAfter::DEFAULT);
-        StagedFile { inode, bytes, stage, after, changed: 0, durable: true, pg: 40 + inode as u32 % 3 }
+        let copies = bytes;
+        StagedFile { inode, bytes, copies, stage, after, changed: 0, durable: true, pg: 40 + inode as u32 % 3 }
     }
 
     fn column(group: u32, position: u32) -> PgColumn {
@@ -140,13 +146,13 @@ mod tests {
     #[test]
     fn a_poor_column_is_not_hidden_by_full_ones() {
         let mut all = InColumns::default();
-        (0..5_000).for_each(|inode| all.push(&column(7, inode as u32 % 2), &file(inode, 4096), WAITS));
+        (0..50_000).for_each(|inode| all.push(&column(7, inode as u32 % 2), &file(inode, 4096), WAITS));
         assert!(!all.contains(8) && all.contains(7));
-        all.push(&column(7, 2), &file(9_999, 4096), WAITS);
+        all.push(&column(7, 2), &file(99_999, 4096), WAITS);
         let group = only(all);
         let files = group.files();
         assert_eq!(files.len(), FILES_MAX);
-        assert!(files.is_sorted() && files.contains(&9_999) && files.contains(&0) && files.contains(&1));
+        assert!(files.is_sorted() && files.contains(&99_999) && files.contains(&0) && files.contains(&1));
         assert_eq!(group.rack, "r7");
     }
 

@@ -5,6 +5,7 @@
 //! Bounds: [`CHUNKS_MAX`] chunks of a stripe group in one look; fewer and fewer attempts where they fail or come to
 //! nothing. Not here: which files, and when there are enough (`columns`); what of them is put together (`client`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cairn_meta_core::StagedFile;
@@ -25,21 +26,30 @@ const CHUNKS_MAX: usize = 16;
 const FAILED_DOUBLINGS: u32 = 10;
 /// The same where nothing could be put together: more may come.
 const NOTHING_DOUBLINGS: u32 = 5;
+/// Attempts of a stripe group that come to nothing before files that waited long enough are encoded by themselves.
+const TRIES_BEFORE_FILES: u32 = 3;
 /// A file that could be encoded together with others waits for them for so long at most.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Stager {
-    /// Encodes together what can be.
-    pub(super) async fn work_together(&mut self, in_columns: InColumns, term: u64) {
+    /// Encodes together what can be. The stripe groups that go on with it: their files are not encoded by themselves.
+    pub(super) async fn work_together(&mut self, in_columns: InColumns, term: u64) -> BTreeSet<u32> {
+        let mut go_on = BTreeSet::new();
         // What is done with is forgotten.
-        self.together.retain(|group, _| in_columns.contains(*group));
+        if !self.held() {
+            self.together.retain(|group, _| in_columns.contains(*group));
+        }
         for (id, group) in in_columns.into_groups() {
             if self.partition.state.leading_term() != Some(term) || self.held() {
-                return;
+                return go_on;
             }
             let clock = &self.partition.state.common.clock;
-            let rests = self.together.get(&id).is_some_and(|retry| retry.not_before > clock.now());
-            if rests || !group.is_ready(clock.wall()) {
+            let (now, wall) = (clock.now(), clock.wall());
+            let retry = self.together.get(&id).copied();
+            if group.is_in_all() && retry.is_none_or(|retry| retry.tries < TRIES_BEFORE_FILES) {
+                go_on.insert(id);
+            }
+            if retry.is_some_and(|retry| retry.not_before > now) || !group.is_ready(wall) {
                 continue;
             }
             let doublings = match self.encode_group(&group, term).await {
@@ -60,6 +70,7 @@ impl Stager {
             let not_before = self.partition.state.common.clock.now() + pause;
             self.together.insert(id, Retry { not_before, tries: tries.saturating_add(1) });
         }
+        go_on
     }
 
     /// Encodes files of a stripe group together, chunk by chunk; the bytes that were.

@@ -3,7 +3,7 @@
 //! A shard is a list of pieces of chunks of one column, whole blocks, in the order in which they lie in it. All shards
 //! of a chunk have as many blocks as the column that has fewest, so nothing is filled up with zeros; what is left of
 //! the others waits for a later one. What is dead in a column is not taken along. When chunks are compacted, shards are
-//! as long as the longest: what they lack is zeros, so that nothing is left in the old ones.
+//! filled up with zeros, so that little is left in the old ones, but never more than a quarter.
 //!
 //! Invariants: a piece is in the shard of its column; no byte of a file is in two places; pieces lie in their shard in
 //! the order of files, so that what one file has of the shards goes together when the file does.
@@ -88,12 +88,16 @@ impl Together {
         Some(Together { blocks, shards })
     }
 
-    /// The same, as long as the longest column, for so many shards.
+    /// The same, as long as three quarters are data, at most as long as the longest column.
     pub fn filled(columns: &[Vec<Piece>]) -> Option<Together> {
-        let sum = |pieces: &Vec<Piece>| pieces.iter().map(Piece::blocks).sum::<u64>();
-        let blocks = columns.iter().map(sum).max()?.min(SHARD_BLOCKS_MAX);
+        let sums: Vec<u64> = columns.iter().map(|pieces| pieces.iter().map(Piece::blocks).sum()).collect();
+        let data = |length: u64| sums.iter().map(|sum| (*sum).min(length)).sum::<u64>();
+        // Lengths at which a column ends: in between the share of data falls.
+        let good = |length: &u64| data(*length) * 4 >= *length * columns.len() as u64 * 3;
+        let lengths = sums.iter().map(|sum| (*sum).min(SHARD_BLOCKS_MAX));
+        let blocks = lengths.filter(good).max()?;
         let shards = columns.iter().map(|pieces| first_of(pieces, blocks)).collect();
-        (blocks > 0).then_some(Together { blocks, shards })
+        (blocks >= SHARD_BLOCKS_MIN).then_some(Together { blocks, shards })
     }
 
     /// Where the blocks `from..to` of a shard come from, in order. What lacks at the end is zeros.
@@ -227,20 +231,22 @@ mod tests {
             at,
             ..piece(file, 9, 0, from.logical(shard, at), length)
         };
-        let columns = [vec![of_shard(0, 0, 40_960, 9 * BLOCK)], vec![of_shard(1, 1, 8192, 4 * BLOCK - 7)]];
+        let columns = [vec![of_shard(0, 0, 40_960, 40 * BLOCK)], vec![of_shard(1, 1, 8192, 24 * BLOCK - 7)]];
         let dense = Together::filled(&columns).expect("something");
-        assert_eq!((dense.blocks, Together::of(&columns)), (9, None));
+        assert_eq!((dense.blocks, Together::of(&columns).map(|t| t.blocks)), (40, Some(24)));
         let source = |shard: usize, from: u64, to: u64| dense.sources(shard, from, to);
-        assert_eq!(
-            source(0, 0, 9)[0],
-            Source { chunk: ChunkId { pg: PgId(9), index: 7 }, offset: 40_960, length: 9 * BLOCK }
-        );
-        assert_eq!(source(1, 0, 9)[0].offset, 8192, "its place in the shard");
-        assert_eq!(source(1, 0, 9).iter().map(Source::held).sum::<u64>(), 4 * BLOCK, "and zeros");
-        assert_eq!(source(1, 4, 9), []);
+        let old = ChunkId { pg: PgId(9), index: 7 };
+        assert_eq!(source(0, 0, 40)[0], Source { chunk: old, offset: 40_960, length: 40 * BLOCK });
+        assert_eq!(source(1, 0, 40)[0].offset, 8192, "its place in the shard");
+        assert_eq!(source(1, 0, 40).iter().map(Source::held).sum::<u64>(), 24 * BLOCK, "and zeros");
+        assert_eq!(source(1, 24, 40), []);
         let (runs, new) = dense.of_file(1, ChunkId { pg: PgId(9), index: 8 }, from);
         assert_eq!(runs[0].extents[0].chunk_offset, from.logical(1, 8192), "as the file names it");
-        assert_eq!((new[0].index, new[0].chunk_offset, new[0].length), (8, from.logical(1, 0), 4 * BLOCK - 7));
+        assert_eq!((new[0].index, new[0].chunk_offset, new[0].length), (8, from.logical(1, 0), 24 * BLOCK - 7));
+        // One that is far longer than the others: only what is as long as those.
+        let long = [vec![of_shard(0, 0, 0, 400 * BLOCK)], vec![of_shard(1, 1, 0, 24 * BLOCK)]];
+        assert_eq!(Together::filled(&long).map(|t| t.blocks), Some(24));
+        assert_eq!(Together::filled(&[long[0].clone(), Vec::new()]), None, "nothing would be gained");
     }
 
     /// Chunks would be made for a few blocks, or be longer than a chunk can be.
