@@ -4,11 +4,11 @@ use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
 use anyhow::Context;
+use cairn_client::changes::NewFile;
 use cairn_client::record::{RecordAppender, RecordLevel, RecordOptions};
 use cairn_client::{Client, Volume};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{ByteCount, Layout};
-use cairn_wire::meta::CreateRequest;
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeSet, VecDeque};
@@ -63,9 +63,8 @@ async fn measure(args: &AppendArgs, context: &BenchContext) -> anyhow::Result<()
     let volume = client.volume(&args.volume).await?;
     let path = format!("/.bench-append-{}", std::process::id());
     crate::interrupt::writes_to(&path);
-    let request =
-        CreateRequest { mode: 0o100_644, layout: args.layout.to_bits(), exclusive: true, ..CreateRequest::default() };
-    volume.create(path.as_bytes(), request).await?;
+    let new = NewFile { mode: 0o100_644, layout: args.layout.to_bits(), exclusive: true, ..NewFile::default() };
+    volume.create(path.as_bytes(), new).await?;
     let result = append_all(args, context, &client, &volume, &path).await;
     volume.unlink(path.as_bytes()).await.context("removing the benchmark's file")?;
     volume.close().await;

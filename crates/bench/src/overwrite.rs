@@ -7,7 +7,7 @@ use cairn_client::{BlockWrite, Client, Overwritten, Volume};
 use cairn_env::buf::SharedBuf;
 use cairn_env::rng::FastRng;
 use cairn_env::{Clock, RealClock, Rng};
-use cairn_types::{BLOCK_SIZE, ChunkId, PgId};
+use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,10 +35,12 @@ pub async fn blocks_of(volume: &Volume, path: &str) -> anyhow::Result<Blocks> {
     let found = volume.stat(path.as_bytes(), true).await?;
     let mut blocks = Vec::new();
     for extent in volume.all_extents(found.inode).await? {
-        ensure!(extent.flags == 0, "{path} is not in replicated chunks: only those are overwritten in place");
-        let chunk = ChunkId { pg: PgId(extent.pg), index: extent.index };
+        ensure!(
+            extent.kind == Some(ExtentKind::Plain) && !extent.shared,
+            "{path} is not in replicated chunks: only those are overwritten in place"
+        );
         let whole = extent.length / BLOCK_SIZE as u64;
-        blocks.extend((0..whole).map(|i| (chunk, extent.chunk_offset + i * BLOCK_SIZE as u64)));
+        blocks.extend((0..whole).map(|i| (extent.chunk, extent.chunk_offset + i * BLOCK_SIZE as u64)));
     }
     Ok(Arc::new(blocks))
 }

@@ -5,9 +5,10 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::remote::{Found, NamedFor, find};
+use cairn_client::attributes::Attributes;
+use cairn_client::snapshot::Snapshot;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, Snapshot};
 use std::ffi::OsStr;
 
 /// Lower bits of an inode's number at a snapshot are the inode's own; above them is which snapshot.

@@ -5,8 +5,8 @@ use crate::output::put_name;
 use crate::owner::{group_name, user_name};
 use crate::redundancy::raw_bytes_of;
 use cairn_client::RemotePath;
+use cairn_client::attributes::Attributes;
 use cairn_types::Layout;
-use cairn_wire::meta::Attributes;
 use serde_json::{Map, Value, json};
 
 /// The text of layout bits.
@@ -50,7 +50,8 @@ pub fn entry_json(at: &RemotePath, attributes: &Attributes, link: Option<&[u8]>)
     let rest = json!({
         "type": type_name(a.mode), "mode": format!("{:04o}", a.mode & 0o7777), "inode": a.inode, "nlink": a.nlink,
         "uid": a.uid, "gid": a.gid, "size": a.size, "stored_bytes": a.stored_bytes, "raw_bytes": raw_bytes(a),
-        "atime_ns": a.atime_ns, "mtime_ns": a.mtime_ns, "ctime_ns": a.ctime_ns, "btime_ns": a.btime_ns,
+        "atime_ns": a.atime_ns as u64, "mtime_ns": a.mtime_ns as u64, "ctime_ns": a.ctime_ns as u64,
+        "btime_ns": a.btime_ns as u64,
         "layout": layout_text(a.layout), "generation": a.generation, "data_version": a.data_version,
     });
     if let Value::Object(rest) = rest {
@@ -91,7 +92,7 @@ impl LongColumns {
         format!(
             "{} {links:>w_links$} {user:<w_user$} {group:<w_group$} {layout:<w_layout$} {size:>w_size$} {} ",
             mode_text(attributes.mode),
-            human::local_time(attributes.mtime_ns),
+            human::local_time(attributes.mtime_ns as u64),
         )
     }
 }

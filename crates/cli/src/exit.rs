@@ -168,7 +168,7 @@ impl Exit {
             ClientError::NoWritableGroup { full: true, .. } => Exit::NoSpace,
             ClientError::NoWritableGroup { full: false, .. } => Exit::Unreachable,
             ClientError::Changed { .. } => Exit::Changed,
-            ClientError::Protocol { .. } => Exit::Other,
+            ClientError::Malformed { .. } | ClientError::Protocol { .. } => Exit::Other,
             ClientError::Uri(UriError::NameTooLong(_) | UriError::PathTooLong) => Exit::TooLong,
             ClientError::Uri(_) => Exit::BadUri,
             ClientError::Key(_) => Exit::Permission,

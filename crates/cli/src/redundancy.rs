@@ -9,10 +9,10 @@ pub mod members;
 use crate::context::Context;
 use crate::error::Result;
 use cairn_client::RemotePath;
+use cairn_client::extent::{Extent, StripeSet};
 use cairn_client::view::{ClusterView, PgView};
-use cairn_types::{BLOCK_SIZE, ExtentKind, Layout, MemberState, Scheme};
+use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, Layout, MemberState, Scheme};
 use cairn_wire::Opcode;
-use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::manager::{StatusRequest, StatusResponse};
 use members::{Chunks, Known, Members};
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,9 +192,14 @@ impl Redundancy {
     }
 }
 
+/// As data nodes are asked for it.
+const fn place(chunk: ChunkId) -> (u32, u32) {
+    (chunk.pg.0, chunk.index)
+}
+
 /// Chunks with bytes of the file, and the blocks of each member that these bytes, or their parity, lie in.
 fn chunks_of(extents: &[Extent], sets: &[StripeSet]) -> BTreeMap<(u32, u32), Vec<Range<u32>>> {
-    let named: BTreeMap<(u32, u32), &StripeSet> = sets.iter().map(|set| ((set.pg, set.index), set)).collect();
+    let named: BTreeMap<(u32, u32), &StripeSet> = sets.iter().map(|set| (place(set.first), set)).collect();
     let mut chunks: BTreeMap<(u32, u32), Vec<Range<u32>>> = BTreeMap::new();
     let block = BLOCK_SIZE as u64;
     let blocks = |from: u64, to: u64| {
@@ -203,13 +208,12 @@ fn chunks_of(extents: &[Extent], sets: &[StripeSet]) -> BTreeMap<(u32, u32), Vec
     };
     for extent in extents {
         let (from, to) = (extent.chunk_offset, extent.chunk_offset + extent.length);
-        let here = (extent.pg, extent.index);
-        match (ExtentKind::from_flags(extent.flags), named.get(&here)) {
+        let here = place(extent.chunk);
+        match (extent.kind, named.get(&here)) {
             (Some(ExtentKind::Set(stripe)), Some(set)) => {
-                let columns = set.column_pgs.iter().copied().zip(set.column_indices.iter().copied());
-                for (column, chunk) in (0..).zip(columns) {
+                for (column, chunk) in (0..).zip(&set.columns) {
                     let part = stripe.part(column, from, to);
-                    let ranges = chunks.entry(chunk).or_default();
+                    let ranges = chunks.entry(place(*chunk)).or_default();
                     ranges.extend(part.map(|part| blocks(part.offset, part.offset + part.length)));
                 }
             }
@@ -265,8 +269,8 @@ impl Damage {
 
 /// Bytes that an extent takes on all disks.
 fn raw_of(view: &ClusterView, layout: u64, extent: &Extent) -> u64 {
-    let known = view.pgs.get(&extent.pg).map(|pg| pg.scheme);
-    let assumed = Layout::from_bits(layout).map(|layout| match ExtentKind::from_flags(extent.flags) {
+    let known = view.pgs.get(&extent.chunk.pg.0).map(|pg| pg.scheme);
+    let assumed = Layout::from_bits(layout).map(|layout| match extent.kind {
         Some(ExtentKind::Erasure(_)) => layout.scheme(),
         _ => layout.scheme().short_scheme(),
     });

@@ -4,8 +4,9 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::glob;
 use crate::mode;
+use cairn_client::attributes::Attributes;
+use cairn_client::listing::DirEntry;
 use cairn_client::{RemotePath, Volume};
-use cairn_wire::meta::{Attributes, DirEntry};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,8 +1,8 @@
 //! [`Walk`]: a remote tree in order, with the paths that a person reads. The walking is the client library's.
 use crate::error::Result;
 use crate::mode;
+use cairn_client::attributes::Attributes;
 use cairn_client::{RemotePath, TreeNode, TreeStep, TreeWalk, Volume};
-use cairn_wire::meta::Attributes;
 use std::collections::BTreeSet;
 
 /// Files with several names that are remembered, so that they count once.

@@ -2,13 +2,13 @@
 //!
 //! Invariant: places are taken for hints: only what the file names in those chunks now is moved. What cannot be moved
 //! at this moment stays; whoever asked comes again. Not here: which chunks, and how bytes are moved (`moving`).
+use crate::attributes::Attributes;
 use crate::convert::is_race;
 use crate::error::Result;
 use crate::meta::volume::Volume;
 use crate::moving::Run;
 use cairn_types::{ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::Attributes;
 use std::collections::BTreeSet;
 
 /// Extents of a file that are moved together.

@@ -1,6 +1,7 @@
 //! Connecting to a cluster: the entry point of the library.
 use crate::admin_way::{AdminVia, AdminWay};
 use crate::cluster::{Cluster, FirstContact};
+use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::key::Key;
 use crate::meta::volume::Volume;
@@ -14,7 +15,7 @@ use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
 use cairn_security::Tls;
 use cairn_wire::Opcode;
-use cairn_wire::common::{Credentials, Empty, ProcessStatsResponse};
+use cairn_wire::common::{Empty, ProcessStatsResponse};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -8,13 +8,15 @@ pub(crate) mod fat;
 
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
+use crate::attributes::Attributes;
+use crate::changes::SetAttributes;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::{Volume, shown};
 use crate::read::file_reader::FileReader;
 use cairn_env::buf::AlignedBuf;
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
+use cairn_wire::meta::PublishRequest;
 use fat::SpaceCount;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,8 +30,6 @@ const PLACES_BEHIND: usize = 256;
 const KIND: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
-/// Bit of a setattr: the layout.
-const SET_LAYOUT: u32 = 1 << 8;
 
 /// What became of a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl Volume {
                 return Ok(Conversion::Kept);
             }
             if is_directory {
-                let request = SetattrRequest { valid: SET_LAYOUT, layout: layout.to_bits(), ..Default::default() };
+                let request = SetAttributes { layout: Some(layout.to_bits()), ..SetAttributes::default() };
                 return self.setattr(inode, shown_as, request).await.map(|_| Conversion::Done { bytes: 0 });
             }
             let stays = Layout::from_bits(found.layout).filter(|_| now.is_none()).and_then(|is| is.relabelled(layout));
@@ -209,7 +209,7 @@ impl Volume {
             let new_layout = if extents.is_empty() { layout.to_bits() } else { 0 };
             let written_by = body.session.0;
             let publish = async |extents, sets| {
-                let (if_data_version, mtime_ns, layout) = (version, found.mtime_ns, new_layout);
+                let (if_data_version, mtime_ns, layout) = (version, found.mtime_ns as u64, new_layout);
                 let request = PublishRequest {
                     extents,
                     sets,

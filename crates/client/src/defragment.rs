@@ -7,13 +7,14 @@
 //! writer's windows. Not here: which files (`meta`).
 pub(crate) mod plan;
 
+use crate::attributes::Attributes;
 use crate::convert::is_race;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use crate::moving::clipped;
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, PublishRequest};
+use cairn_wire::meta::PublishRequest;
 use std::time::Duration;
 
 pub use plan::FragmentRules;
@@ -141,7 +142,7 @@ impl Volume {
         // Moves nothing. It is refused, and repeated, as long as somebody has the lease.
         let request = PublishRequest {
             if_data_version: found.data_version,
-            mtime_ns: found.mtime_ns,
+            mtime_ns: found.mtime_ns as u64,
             keep_mtime: true,
             layout: found.layout,
             ..Default::default()

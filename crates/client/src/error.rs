@@ -1,6 +1,7 @@
 //! Errors of the client library, cut by what a caller does; each names the thing, the cause and the next step.
 //!
 //! Three outcomes, never two: done (`Ok`), certainly not done, unknown ([`ClientError::is_unknown`]).
+use crate::malformed::Malformed;
 use crate::uri::UriError;
 use cairn_types::{ErrorCode, RetryClass};
 use cairn_wire::error::WireError;
@@ -61,6 +62,9 @@ pub enum ClientError {
     /// The file was changed, replaced or removed for good while it was read.
     #[error("{what} was changed, or removed, while it was read; repeat the command for what is there now")]
     Changed { what: String },
+    /// An answer that lacks a part, or has one that this version does not know.
+    #[error("{what}: the server's answer makes no sense: {why}; the versions of client and server may not match")]
+    Malformed { what: String, why: Malformed },
     /// An answer that a correct server never gives.
     #[error("{what}: the server's answer makes no sense: {detail}; the versions of client and server may not match")]
     Protocol { what: String, detail: String },
@@ -92,7 +96,11 @@ impl ClientError {
             Self::Key(_) => 13,
             Self::Changed { .. } => 116,
             // It was waited for, as long as anybody waits.
-            Self::Unavailable { .. } | Self::Unreadable { .. } | Self::NotAtRest { .. } | Self::Protocol { .. } => 5,
+            Self::Unavailable { .. }
+            | Self::Unreadable { .. }
+            | Self::NotAtRest { .. }
+            | Self::Malformed { .. }
+            | Self::Protocol { .. } => 5,
         }
     }
     /// Whether the operation was done is not known.
@@ -127,6 +135,7 @@ impl ClientError {
             Self::NoWritableGroup { detail, full, .. } => Self::NoWritableGroup { what: name, detail, full },
             Self::NotAtRest { detail, .. } => Self::NotAtRest { what: name, detail },
             Self::Changed { .. } => Self::Changed { what: name },
+            Self::Malformed { why, .. } => Self::Malformed { what: name, why },
             Self::Protocol { detail, .. } => Self::Protocol { what: name, detail },
             Self::Uri(error) => Self::Uri(error),
             Self::Key(text) => Self::Key(text),

@@ -9,6 +9,8 @@ pub(crate) mod places;
 
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
+use crate::attributes::Attributes;
+use crate::changes::{CloneRange, SetAttributes};
 use crate::error::{ClientError, Result};
 use crate::handle::file_data::CLONE_MIN;
 use crate::meta::volume::{Volume, shown};
@@ -17,7 +19,7 @@ use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::{ErrorCode, InodeId, Layout};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, CloneRangeRequest, CreateRequest, PublishRequest, SetattrRequest};
+use cairn_wire::meta::{CreateRequest, PublishRequest};
 
 /// Extents that a create carries; a file with more is published in parts.
 const INLINE_EXTENTS_MAX: usize = 256;
@@ -33,7 +35,8 @@ const KIND: u32 = 0o170_000;
 pub struct WriteOptions {
     /// Permission bits.
     pub mode: u32,
-    pub mtime_ns: u64,
+    /// Since 1970; 0: the server's time.
+    pub mtime_ns: i64,
     pub layout: Layout,
     /// Fail if the name exists, instead of replacing the file atomically.
     pub exclusive: bool,
@@ -133,16 +136,16 @@ impl FileWriter {
         let Some(inode) = self.unnamed else { return Ok(false) };
         let (mut at, mut version) = (0, source.data_version);
         while at < source.size {
-            let request = CloneRangeRequest {
+            let range = CloneRange {
                 source: source.inode,
                 source_offset: at,
                 inode,
                 offset: at,
                 length: source.size - at,
-                if_source_version: version,
-                ..Default::default()
+                if_source_version: Some(version),
+                ..CloneRange::default()
             };
-            let Some(cloned) = self.volume.clone_range(&self.path, request).await? else { return Ok(false) };
+            let Some(cloned) = self.volume.clone_range(&self.path, range).await? else { return Ok(false) };
             (at, version) = (at + cloned.length, cloned.source.data_version);
         }
         Ok(true)
@@ -175,7 +178,7 @@ impl FileWriter {
             }
         };
         let (volume, path, mtime_ns, written_by) =
-            (&self.volume, &self.path, self.options.mtime_ns, self.body.session.0);
+            (&self.volume, &self.path, self.options.mtime_ns as u64, self.body.session.0);
         let publish = async |extents: Vec<Extent>, sets| {
             let size = extents.last().map_or(0, |e| e.file_offset + e.length).max(size_min);
             let request = PublishRequest { extents, sets, size, mtime_ns, written_by, ..Default::default() };
@@ -276,7 +279,7 @@ impl FileWriter {
             exclusive,
             replace: !exclusive,
             size: self.len(),
-            mtime_ns: self.options.mtime_ns,
+            mtime_ns: self.options.mtime_ns as u64,
             set_owner: self.options.owner.is_some(),
             uid,
             gid,
@@ -289,9 +292,9 @@ impl FileWriter {
             match parent {
                 Some(parent) => {
                     let cut = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-                    volume.create_at(parent, &path[cut..], path, request).await
+                    volume.create_as_at(parent, &path[cut..], path, request).await
                 }
-                None => volume.create(path, request).await,
+                None => volume.create_as(path, request).await,
             }
         };
         self.body.places.publish(create).await
@@ -319,8 +322,8 @@ impl FileWriter {
         self.publish_part(self.len()).await?;
         let inode = self.unnamed.ok_or_else(|| ClientError::protocol(&shown(&self.path), "the file was not begun"))?;
         if let Some((uid, gid)) = self.options.owner {
-            let request = SetattrRequest { valid: 0b110, uid, gid, ..Default::default() };
-            self.volume.setattr(inode, &self.path, request).await?;
+            let set = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+            self.volume.setattr(inode, &self.path, set).await?;
         }
         Ok(inode)
     }

@@ -13,12 +13,14 @@ mod range_read;
 mod tail;
 mod write_out;
 
+use crate::attributes::Attributes;
+use crate::changes::SetAttributes;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
+use crate::opened::Opened;
 use budget::Budget;
 use cairn_env::buf::SharedBuf;
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, OpenResponse, SetattrRequest};
 use file_data::FileData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +29,6 @@ use std::time::Duration;
 pub const DIRTY_MAX: usize = 24 << 20;
 /// A sync tells the metadata of changes in place that are so old; others do not depend on it to see them.
 const TELL_AFTER: Duration = Duration::from_secs(4);
-/// Bit of a setattr: the size.
-const SET_SIZE: u32 = 1 << 3;
-const KIND: u32 = 0o170_000;
-const REGULAR: u32 = 0o100_000;
 
 /// A file opened for reading and writing. Close it: what was not synced is lost when it is dropped.
 pub struct FileHandle {
@@ -49,10 +47,10 @@ impl Volume {
     pub async fn open_handle(&self, inode: u64, shown_as: &[u8]) -> Result<FileHandle> {
         let found = self.hold_inode(inode, shown_as, true).await?;
         let budget = Arc::new(Budget::unlimited());
-        let opened = OpenResponse { attributes: Some(found), ..Default::default() };
-        let data = match found.mode & KIND {
-            REGULAR => FileData::new(self, shown_as, &opened, budget.clone()),
-            _ => {
+        let opened = Opened::without_extents(found);
+        let data = match found.is_regular() {
+            true => FileData::new(self, shown_as, &opened, budget.clone()),
+            false => {
                 let text = "only regular files can be opened for writing";
                 Err(ClientError::remote(&shown(shown_as), ErrorCode::InvalidArgument, text))
             }
@@ -97,8 +95,7 @@ impl FileHandle {
     /// Cuts the file, or makes it longer with zeros that take no space.
     pub async fn truncate(&mut self, size: u64) -> Result<Attributes> {
         self.data.flush().await?;
-        let request = SetattrRequest { valid: SET_SIZE, size, ..Default::default() };
-        self.data.truncate(&self.volume, request).await
+        self.data.truncate(&self.volume, SetAttributes::to_size(size)).await
     }
     /// Up to `length` bytes from `offset` on; fewer only at the end of the file.
     pub async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {

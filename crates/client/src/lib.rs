@@ -5,30 +5,41 @@
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
 mod admin_way;
 mod append;
+pub mod attributes;
+pub mod changes;
 mod cluster;
 mod compact;
 mod connect;
 mod convert;
+pub mod credentials;
 mod defragment;
 mod discard;
 mod encoded_message;
 pub mod error;
+pub mod extent;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fake;
+pub mod file_work;
 pub mod file_writer;
 pub mod handle;
+pub mod job;
 pub mod key;
 mod late;
 mod leader;
+pub mod listing;
+pub mod locks;
+pub mod malformed;
 mod managers;
 mod meta;
 mod moving;
 mod net;
+pub mod opened;
 mod overwrite;
 pub mod own_process;
 mod read;
 pub mod record;
 mod shared_state;
+pub mod snapshot;
 mod stage;
 mod stale;
 mod stripe;
@@ -37,6 +48,7 @@ mod tree_walk;
 pub mod uri;
 pub mod view;
 mod volatile;
+pub mod volume_state;
 mod waits;
 
 /// What servers see as the client's name.

@@ -8,6 +8,7 @@
 //! moved.
 use crate::append::SEGMENT_MAX;
 use crate::append::segment::segment_buffer;
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
@@ -16,7 +17,7 @@ use crate::read::read_epochs::ReadEpochs;
 use crate::stage::read_back::check_at_rest;
 use cairn_types::{ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, PublishRequest};
+use cairn_wire::meta::PublishRequest;
 use std::sync::Arc;
 
 /// Extents of one publish.
@@ -193,7 +194,7 @@ impl Volume {
                     extents,
                     sets,
                     if_data_version: now.data_version,
-                    mtime_ns: now.mtime_ns,
+                    mtime_ns: now.mtime_ns as u64,
                     keep_mtime: true,
                     layout: now.layout,
                     written_by,

@@ -2,7 +2,7 @@
 //!
 //! For fronts that act on behalf of the process they run in. A mount acts for others and asks the kernel who they are
 //! (`fuse`).
-use cairn_wire::common::Credentials;
+use crate::credentials::Credentials;
 
 /// Supplementary groups that requests carry (the bound of the wire's `Credentials`).
 const GROUPS_MAX: usize = 64;

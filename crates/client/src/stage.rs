@@ -13,6 +13,7 @@ pub(crate) mod read_back;
 mod together;
 
 use crate::append::SEGMENT_MAX;
+use crate::attributes::Attributes;
 use crate::convert::fat::{Space, SpaceCount};
 use crate::convert::{ConversionControl, is_race};
 use crate::defragment::is_in_the_way;
@@ -22,7 +23,7 @@ use crate::meta::volume::{Volume, shown};
 use crate::moving::Run;
 use cairn_types::{BLOCK_SIZE, EXTENT_SHARED, ErrorCode, ExtentKind, Layout, Scheme, Stage};
 use cairn_wire::common::Extent;
-use cairn_wire::meta::{Attributes, PublishRequest};
+use cairn_wire::meta::PublishRequest;
 
 /// Bytes of a file that are read, written and read back together.
 const PART: u64 = 64 << 20;
@@ -61,7 +62,8 @@ pub struct EncodedPart {
 }
 
 impl EncodedPart {
-    fn nothing(outcome: EncodeOutcome) -> EncodedPart {
+    /// Nothing was written anew.
+    pub fn nothing(outcome: EncodeOutcome) -> EncodedPart {
         EncodedPart { outcome, moved: 0, freed: 0 }
     }
 }
@@ -172,7 +174,7 @@ impl Volume {
         let found = &file.found;
         let request = PublishRequest {
             if_data_version: found.data_version,
-            mtime_ns: found.mtime_ns,
+            mtime_ns: found.mtime_ns as u64,
             keep_mtime: true,
             layout: file.later.in_stage(stage).to_bits(),
             ..Default::default()

@@ -9,10 +9,10 @@
 //! removed at once), else what the caller says.
 pub(crate) mod place;
 
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{RenameMode, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::Attributes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub struct Trashed {
     entry: Vec<u8>,
     pub attributes: Attributes,
     /// Nanoseconds since 1970.
-    pub removed_ns: u64,
+    pub removed_ns: i64,
     pub expires_ns: u64,
     pub uid: u32,
 }

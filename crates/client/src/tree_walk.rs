@@ -3,17 +3,16 @@
 //!
 //! Bound: a page of entries for each directory between the start and where the walk is. What is renamed meanwhile may
 //! be seen twice or not at all; a directory that is removed meanwhile is no failure.
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
+use crate::listing::DirEntry;
 use crate::meta::volume::{Volume, shown};
 use cairn_types::ErrorCode;
 use cairn_types::name::check_name;
-use cairn_wire::meta::{Attributes, DirEntry};
 use std::collections::VecDeque;
 
 /// Deeper trees are not entered; a path of 4,096 bytes cannot reach them.
 const DEPTH_MAX: usize = 2100;
-const KIND: u32 = 0o170_000;
-const DIRECTORY: u32 = 0o040_000;
 
 /// A thing in the tree.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub struct TreeNode {
 
 impl TreeNode {
     pub fn is_directory(&self) -> bool {
-        self.attributes.mode & KIND == DIRECTORY
+        self.attributes.is_directory()
     }
 }
 

@@ -3,17 +3,16 @@
 //! They name directories by inode, so they go into directories of directories.
 use crate::round::{Outcome, Round};
 use crate::tree_model::{Answer, Mode, Op, Place, TOP, Tag};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::NewFile;
 use cairn_client::{ClientError, Volume};
 use cairn_sim::SimRng;
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, CreateRequest};
 
 /// Names in a directory.
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Who lists rounds in the end, among clients.
 const FINISHER: usize = 999;
-const KIND: u32 = 0o170_000;
-const DIRECTORY: u32 = 0o040_000;
 /// What an operation on names may be refused with.
 pub const REFUSALS: [ErrorCode; 8] = [
     ErrorCode::Exists,
@@ -74,8 +73,8 @@ pub async fn perform(volume: &Volume, client: usize, round: &Round, op: Op) -> O
     let answered = async {
         match op {
             Op::Create(at, tag) => {
-                let request = CreateRequest { mode: u32::from(tag), exclusive: true, ..Default::default() };
-                let made = volume.create_at(inode(at.dir), name(at), shown, request).await;
+                let new = NewFile { mode: u32::from(tag), exclusive: true, ..NewFile::default() };
+                let made = volume.create_at(inode(at.dir), name(at), shown, new).await;
                 made.map(|made| made_with(round, tag, &made))
             }
             Op::Mkdir(at, tag) => {
@@ -112,7 +111,7 @@ pub async fn perform(volume: &Volume, client: usize, round: &Round, op: Op) -> O
 }
 
 fn is_dir(found: &Attributes) -> bool {
-    found.mode & KIND == DIRECTORY
+    found.is_directory()
 }
 
 fn made_with(round: &Round, tag: Tag, made: &Attributes) -> Answer {

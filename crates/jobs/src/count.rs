@@ -1,13 +1,10 @@
 //! [`Count`]: how far a job is: what became of each file, and how much of those that are worked on is done.
 //!
 //! Directories and links are no files: they are counted only where they fail.
+use cairn_client::job::JobProgress;
 use cairn_client::{ClientError, Conversion, ConversionControl, EncodeOutcome, EncodedPart, TreeNode};
-use cairn_wire::manager::JobProgress;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-
-const KIND: u32 = 0o170_000;
-const REGULAR: u32 = 0o100_000;
 
 /// Shared by all that work on a job.
 #[derive(Default)]
@@ -34,7 +31,7 @@ pub(crate) struct Begun {
 }
 
 fn is_file(node: &TreeNode) -> bool {
-    node.attributes.mode & KIND == REGULAR
+    node.attributes.is_regular()
 }
 
 impl Count {
@@ -129,7 +126,7 @@ fn failed(progress: &mut JobProgress, error: &ClientError) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_wire::meta::Attributes;
+    use cairn_client::attributes::Attributes;
 
     fn node(mode: u32, bytes: u64) -> TreeNode {
         let attributes = Attributes { mode, stored_bytes: bytes, ..Attributes::default() };

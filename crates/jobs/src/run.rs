@@ -1,27 +1,19 @@
 //! One job: the tree is walked, some files at a time are converted, the manager is told how far it is.
 use crate::count::Count;
 use crate::{FILES_AT_ONCE, FIRST_REPORT, REPORT_PATIENCE, REPORT_PAUSE, STOP_PATIENCE};
+use cairn_client::attributes::Attributes;
+use cairn_client::job::{Job, JobProgress, JobServer, JobState};
 use cairn_client::{Client, ClientError, TreeStep, TreeWalk, Volume};
 use cairn_types::Layout;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{Job, JobProgress, ReportJobRequest, ReportJobResponse};
-use cairn_wire::meta::Attributes;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-/// States of a job as they are reported.
-const RUNNING: u32 = 1;
-const DONE: u32 = 2;
-const FAILED: u32 = 3;
-const CANCELLED: u32 = 4;
 
 /// A job that this node has.
 pub(crate) struct Running {
     pub client: Client,
     pub job: Job,
-    pub node: u32,
-    pub incarnation: u64,
+    pub server: JobServer,
 }
 
 /// How a job ended here.
@@ -66,17 +58,17 @@ impl Running {
         };
         let last = count.progress();
         let (end, state, message) = match outcome {
-            None => (End::Stopped, CANCELLED, String::new()),
-            Some(Err(error)) => (End::Failed, FAILED, error.to_string()),
+            None => (End::Stopped, JobState::Cancelled, String::new()),
+            Some(Err(error)) => (End::Failed, JobState::Failed, error.to_string()),
             Some(Ok(())) if last.files_failed > 0 => {
                 let text = format!(
                     "{} of {} could not be converted and are as they were, the last: {}; start the job again when the \
                      cause is mended, what is converted is passed over",
                     last.files_failed, last.files_seen, last.last_failure
                 );
-                (End::Failed, FAILED, text)
+                (End::Failed, JobState::Failed, text)
             }
-            Some(Ok(())) => (End::Done, DONE, String::new()),
+            Some(Ok(())) => (End::Done, JobState::Done, String::new()),
         };
         match self.report(state, last, message).await {
             Ok(false) => end,
@@ -161,7 +153,7 @@ impl Running {
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(REPORT_PAUSE);
-            match self.report(RUNNING, count.progress(), String::new()).await {
+            match self.report(JobState::Running, count.progress(), String::new()).await {
                 Ok(true) => return Why::Told,
                 Ok(false) => heard = Instant::now(),
                 Err(error) => tracing::debug!(job = self.job.id, %error, "a report was not taken"),
@@ -174,17 +166,8 @@ impl Running {
     }
 
     /// True: stop.
-    async fn report(&self, state: u32, progress: JobProgress, message: String) -> Result<bool, ClientError> {
-        let request = ReportJobRequest {
-            job: self.job.id,
-            node: self.node,
-            incarnation: self.incarnation,
-            state,
-            progress: Some(progress),
-            message,
-        };
-        let answer = self.client.manager::<ReportJobResponse>("reporting a job", Opcode::ReportJob, &request).await?;
-        Ok(answer.stop)
+    async fn report(&self, state: JobState, progress: JobProgress, message: String) -> Result<bool, ClientError> {
+        self.client.report_job(self.server, (self.job.id, state), progress, message).await
     }
 }
 

@@ -1,15 +1,15 @@
 //! [`JobWorker`]: asks the manager for jobs, and takes requests to move files out of packs, on a thread of its own.
 //!
 //! It connects as a client only when there may be work: the first question comes a while after the start.
-use crate::compact::{Asked, Compactor, REQUESTS_MAX};
+use crate::compact::{Compactor, REQUESTS_MAX};
 use crate::run::{End, Running};
+use cairn_client::file_work::FileWorkRequest;
+use cairn_client::job::{Job, JobServer};
 use cairn_client::key::Key;
 use cairn_client::{Client, ClientError, ConnectOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_node_agent::{Contributor, Registration};
 use cairn_telemetry::Samples;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{Job, JobResponse, TakeJobRequest};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,12 +60,12 @@ struct Counters {
 /// A node's worker. Joins the node's agent, which tells it who it is.
 pub struct JobWorker {
     /// Node and incarnation.
-    identity: watch::Sender<Option<(u32, u64)>>,
+    identity: watch::Sender<Option<JobServer>>,
     stop: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
     /// Requests to move files out of packs.
-    pub(crate) asked: mpsc::Sender<Asked>,
+    pub(crate) asked: mpsc::Sender<FileWorkRequest>,
 }
 
 impl JobWorker {
@@ -104,7 +104,8 @@ impl JobWorker {
 
 impl Contributor for JobWorker {
     fn registered(&self, registration: &Registration) -> Result<(), String> {
-        self.identity.send_replace(Some((registration.node.0, registration.incarnation.0)));
+        let (node, incarnation) = (registration.node.0, registration.incarnation.0);
+        self.identity.send_replace(Some(JobServer { node, incarnation }));
         Ok(())
     }
 }
@@ -118,7 +119,7 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>, work: impl Future<Out
 
 struct Loop {
     config: WorkerConfig,
-    who: watch::Receiver<Option<(u32, u64)>>,
+    who: watch::Receiver<Option<JobServer>>,
     counters: Arc<Counters>,
     /// Connected when it was needed first.
     client: Option<Client>,
@@ -132,16 +133,16 @@ impl Loop {
             let pause = self.config.pause.max(Duration::from_millis(10) * nodes);
             // Not all nodes at the same moment.
             tokio::time::sleep(pause / 2 + pause.mul_f64((rng.u64() % 1000) as f64 / 1000.0)).await;
-            let Some((node, incarnation)) = *self.who.borrow() else { continue };
-            match self.take(node, incarnation).await {
-                Ok(Some(job)) => self.work(job, node, incarnation).await,
+            let Some(server) = *self.who.borrow() else { continue };
+            match self.take(server).await {
+                Ok(Some(job)) => self.work(job, server).await,
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "the manager could not be asked for work"),
             }
         }
     }
 
-    async fn take(&mut self, node: u32, incarnation: u64) -> Result<Option<Job>, ClientError> {
+    async fn take(&mut self, server: JobServer) -> Result<Option<Job>, ClientError> {
         let client = match &self.client {
             Some(client) => client.clone(),
             None => {
@@ -150,18 +151,17 @@ impl Loop {
                 self.client.insert(Client::connect(options).await?).clone()
             }
         };
-        let request = TakeJobRequest { node, incarnation };
-        Ok(client.manager::<JobResponse>("asking for work", Opcode::TakeJob, &request).await?.job)
+        client.take_job(server).await
     }
 
-    async fn work(&self, job: Job, node: u32, incarnation: u64) {
+    async fn work(&self, job: Job, server: JobServer) {
         let (id, path) = (job.id, String::from_utf8_lossy(&job.path).into_owned());
         tracing::info!(job = id, path, "a job begins");
         let mut options = self.config.client_options();
-        options.who = job.who.clone().unwrap_or_default();
+        options.who = job.who.clone();
         options.patience = CALL_PATIENCE;
         let end = match Client::connect(options).await {
-            Ok(client) => Running { client, job, node, incarnation }.run().await,
+            Ok(client) => Running { client, job, server }.run().await,
             Err(error) => {
                 tracing::warn!(job = id, %error, "a job cannot begin here; another server gets it");
                 return;

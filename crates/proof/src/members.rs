@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cairn_client::Volume;
+use cairn_client::extent::{Extent, StripeSet};
 use cairn_erasure::Codec;
 use cairn_format::crc_table::decode_crcs;
-use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, MemberState, Scheme, Stripe, crc32c};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, ExtentKind, MemberState, Scheme, Stripe, crc32c};
 use cairn_wire::Opcode;
-use cairn_wire::common::{Extent, StripeSet};
 use cairn_wire::data::{
     ChunkHeader, ChunkSummary, ListChunksRequest, ListChunksResponse, PgState, ReadRequest, ReadResponse,
     ReportBadBlockRequest,
@@ -69,8 +69,8 @@ impl Snapshot {
     pub async fn take(volume: &Volume, inode: u64, bytes: Vec<u8>) -> cairn_client::Result<Self> {
         let mut snapshot = Self { bytes, ..Self::default() };
         loop {
-            let at = snapshot.extents.last().map_or(0, |e| e.file_offset + e.length);
-            let page = volume.extents(inode, at, u64::MAX - at).await?;
+            let at = snapshot.extents.last().map_or(0, Extent::file_end);
+            let page = volume.extents_page(inode, at, u64::MAX - at).await?;
             let end = page.end || page.extents.is_empty();
             snapshot.extents.extend(page.extents);
             snapshot.sets.extend(page.sets);
@@ -82,7 +82,7 @@ impl Snapshot {
 
     /// Whether the extents name no more than the bytes that are known.
     pub fn is_within(&self) -> bool {
-        self.extents.iter().all(|extent| extent.file_offset + extent.length <= self.bytes.len() as u64)
+        self.extents.iter().all(|extent| extent.file_end() <= self.bytes.len() as u64)
     }
 
     /// What each member should have of it.
@@ -93,13 +93,14 @@ impl Snapshot {
     fn parts_of(&self, extent: &Extent, groups: &Groups) -> Vec<Part> {
         let from = extent.file_offset as usize;
         let whole = &self.bytes[from..from + extent.length as usize];
-        let copies = |pg: u32, index: u32, offset: u64, want: Vec<u8>| {
+        let copies = |chunk: ChunkId, offset: u64, want: Vec<u8>| {
+            let (pg, index) = (chunk.pg.0, chunk.index);
             let members = groups.get(&pg).map(|state| state.members.as_slice()).unwrap_or_default();
             let part = move |disk: u32| Part { disk, pg, index, offset, want: want.clone(), later: Vec::new() };
             members.iter().map(|member| member.disk).map(part).collect::<Vec<Part>>()
         };
         let (at, end) = (extent.chunk_offset, extent.chunk_offset + extent.length);
-        match ExtentKind::from_flags(extent.flags) {
+        match extent.kind {
             Some(ExtentKind::Plain) => {
                 let later = |bytes: &Arc<Vec<u8>>| {
                     let known = bytes.get(from..).unwrap_or_default();
@@ -107,30 +108,36 @@ impl Snapshot {
                     [known, &whole[known.len()..]].concat()
                 };
                 let later: Vec<Vec<u8>> = self.later.iter().map(later).collect();
-                let mut parts = copies(extent.pg, extent.index, at, whole.to_vec());
+                let mut parts = copies(extent.chunk, at, whole.to_vec());
                 parts.iter_mut().for_each(|part| part.later.clone_from(&later));
                 parts
             }
             Some(ExtentKind::Erasure(stripe)) => {
-                let members = groups.get(&extent.pg).map(|state| state.members.as_slice()).unwrap_or_default();
+                let members = groups.get(&extent.chunk.pg.0).map(|state| state.members.as_slice()).unwrap_or_default();
                 let column = |column: u16| {
                     let (offset, want) = column_bytes(stripe, column, at, end, whole)?;
                     let disk = members.get(usize::from(column))?.disk;
-                    Some(Part { disk, pg: extent.pg, index: extent.index, offset, want, later: Vec::new() })
+                    Some(Part {
+                        disk,
+                        pg: extent.chunk.pg.0,
+                        index: extent.chunk.index,
+                        offset,
+                        want,
+                        later: Vec::new(),
+                    })
                 };
                 (0..stripe.columns()).filter_map(column).collect()
             }
             Some(ExtentKind::Set(stripe)) => {
-                let named = |set: &&StripeSet| (set.pg, set.index) == (extent.pg, extent.index);
+                let named = |set: &&StripeSet| set.first == extent.chunk;
                 let set = self.sets.iter().find(named).expect("every set of a page comes with it");
                 let column = |column: u16| {
                     let (offset, want) = column_bytes(stripe, column, at, end, whole)?;
-                    let i = usize::from(column);
-                    Some(copies(set.column_pgs[i], set.column_indices[i], offset, want))
+                    Some(copies(set.columns[usize::from(column)], offset, want))
                 };
                 (0..stripe.columns()).filter_map(column).flatten().collect()
             }
-            None => panic!("extent flags {:#x}", extent.flags),
+            None => panic!("an extent of a later version: {extent:?}"),
         }
     }
 }
@@ -321,16 +328,18 @@ impl Cluster {
         let (places, groups) = (self.places(map), groups(map));
         let mut rows = 0;
         for extent in &snapshot.extents {
-            let Some(ExtentKind::Erasure(stripe)) = ExtentKind::from_flags(extent.flags) else { continue };
-            let group = groups.get(&extent.pg).ok_or_else(|| format!("pg{} is not in the map", extent.pg))?;
+            let Some(ExtentKind::Erasure(stripe)) = extent.kind else { continue };
+            let group =
+                groups.get(&extent.chunk.pg.0).ok_or_else(|| format!("pg{} is not in the map", extent.chunk.pg.0))?;
             let scheme = Scheme::from_code(group.scheme as u8).expect("a known scheme");
             let codec = Codec::for_scheme(scheme).map_err(|error| error.to_string())?;
             let (from, to) = stripe.rows_around(extent.chunk_offset, extent.chunk_offset + extent.length);
             let mut shards = Vec::new();
             for member in &group.members {
                 let place = places[&member.disk];
-                let name = || format!("shard on place {place} of pg{}.{} {from}..{to}", extent.pg, extent.index);
-                let chunk = (extent.pg, extent.index);
+                let name =
+                    || format!("shard on place {place} of pg{}.{} {from}..{to}", extent.chunk.pg.0, extent.chunk.index);
+                let chunk = (extent.chunk.pg.0, extent.chunk.index);
                 match self.member(place, member.disk, chunk, from, to - from).await {
                     Said::Bytes(bytes) => shards.push(bytes),
                     Said::Bad(block) => {
@@ -345,7 +354,7 @@ impl Cluster {
             }
             codec
                 .verify(&shards[..codec.k()], &shards[codec.k()..])
-                .map_err(|error| format!("pg{}.{} {from}..{to}: {error}", extent.pg, extent.index))?;
+                .map_err(|error| format!("pg{}.{} {from}..{to}: {error}", extent.chunk.pg.0, extent.chunk.index))?;
             rows += ((to - from) / stripe.unit()) as usize;
         }
         Ok(rows)

@@ -47,18 +47,19 @@ async fn gather(live: &Live, inode: u64, offset: u64, length: u64) -> cairn_clie
     let end = offset.saturating_add(length);
     let (mut at, mut places) = (offset, Vec::new());
     while at < end {
-        let page = volume.extents(inode, at, end - at).await?;
+        let page = volume.extents_page(inode, at, end - at).await?;
         let view = live.vfs.client().view();
         for extent in &page.extents {
-            let columns = page.sets.iter().find(|set| (set.pg, set.index) == (extent.pg, extent.index));
-            let groups = columns.map_or_else(|| vec![extent.pg], |set| set.column_pgs.clone());
-            let (begin, stop) = (extent.file_offset.max(offset), (extent.file_offset + extent.length).min(end));
+            let set = page.sets.iter().find(|set| set.first == extent.chunk);
+            let chunks = set.map_or(std::slice::from_ref(&extent.chunk), |set| &set.columns);
+            let groups: Vec<u32> = chunks.iter().map(|chunk| chunk.pg.0).collect();
+            let (begin, stop) = (extent.file_offset.max(offset), extent.file_end().min(end));
             if begin < stop {
                 places.push(Place { offset: begin, length: stop - begin, hosts: hosts(&view, &groups) });
             }
         }
         match page.extents.last() {
-            Some(last) if !page.end => at = last.file_offset + last.length,
+            Some(last) if !page.end => at = last.file_end(),
             _ => break,
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: what was shown once does not go back: a time stays here until the servers have it, or until it is set
 //! explicitly. A process that dies loses those of the last half minute.
 use crate::options::Atime;
-use cairn_wire::meta::Attributes;
+use cairn_client::attributes::Attributes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -13,32 +13,26 @@ const MAX: usize = 65_536;
 const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
 
 /// Whether an access at `now` changes what is shown; times are nanoseconds since 1970, negative before.
-pub(crate) fn changes(policy: Atime, seen: &Attributes, now_ns: u64) -> bool {
-    let (atime, now) = (seen.atime_ns as i64, now_ns as i64);
+pub(crate) fn changes(policy: Atime, seen: &Attributes, now: i64) -> bool {
     match policy {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {
-            let newer = (seen.mtime_ns as i64).max(seen.ctime_ns as i64);
-            atime <= newer || atime.saturating_add(DAY_NS) < now
+            let newer = seen.mtime_ns.max(seen.ctime_ns);
+            seen.atime_ns <= newer || seen.atime_ns.saturating_add(DAY_NS) < now
         }
     }
-}
-
-/// The later one of two times.
-pub(crate) fn later(one_ns: u64, other_ns: u64) -> u64 {
-    (one_ns as i64).max(other_ns as i64) as u64
 }
 
 /// By inode.
 #[derive(Default)]
 pub(crate) struct Atimes {
-    waiting: Mutex<BTreeMap<u64, u64>>,
+    waiting: Mutex<BTreeMap<u64, i64>>,
 }
 
 impl Atimes {
     /// 0: there is nothing to note. With too many the newest are left out.
-    pub(crate) fn note(&self, ino: u64, ns: u64) {
+    pub(crate) fn note(&self, ino: u64, ns: i64) {
         let mut waiting = self.waiting.lock();
         if ns != 0 && (waiting.len() < MAX || waiting.contains_key(&ino)) {
             waiting.insert(ino, ns);
@@ -52,15 +46,15 @@ impl Atimes {
     pub(crate) fn put_over(&self, found: &Attributes) -> Attributes {
         let waiting = self.waiting.lock();
         match waiting.get(&found.inode) {
-            Some(ns) => Attributes { atime_ns: later(found.atime_ns, *ns), ..*found },
+            Some(ns) => Attributes { atime_ns: found.atime_ns.max(*ns), ..*found },
             None => *found,
         }
     }
-    pub(crate) fn all(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn all(&self) -> Vec<(u64, i64)> {
         self.waiting.lock().iter().map(|(ino, ns)| (*ino, *ns)).collect()
     }
     /// The servers have it, or will never take it.
-    pub(crate) fn was_sent(&self, ino: u64, ns: u64) {
+    pub(crate) fn was_sent(&self, ino: u64, ns: i64) {
         let mut waiting = self.waiting.lock();
         if waiting.get(&ino) == Some(&ns) {
             waiting.remove(&ino);
@@ -76,18 +70,17 @@ mod tests {
     #[test]
     fn reading_changes_what_is_older() {
         let seen = |atime: i64, mtime: i64, ctime: i64| Attributes {
-            atime_ns: atime as u64,
-            mtime_ns: mtime as u64,
-            ctime_ns: ctime as u64,
+            atime_ns: atime,
+            mtime_ns: mtime,
+            ctime_ns: ctime,
             ..Attributes::default()
         };
         let now = 10 * DAY_NS;
-        let relative = |atime, mtime, ctime| changes(Atime::Relative, &seen(atime, mtime, ctime), now as u64);
+        let relative = |atime, mtime, ctime| changes(Atime::Relative, &seen(atime, mtime, ctime), now);
         assert!(relative(5, 5, 4) && relative(5, 4, 5) && relative(-7, 4, 5));
         assert!(relative(now - DAY_NS - 1, 4, 5) && !relative(now - DAY_NS, 4, 5) && !relative(now, 4, 5));
-        assert!(changes(Atime::Strict, &seen(now, 4, 5), now as u64));
-        assert!(!changes(Atime::Never, &seen(1, 4, 5), now as u64));
-        assert_eq!((later(7, -1i64 as u64), later(-1i64 as u64, 7)), (7, 7));
+        assert!(changes(Atime::Strict, &seen(now, 4, 5), now));
+        assert!(!changes(Atime::Never, &seen(1, 4, 5), now));
     }
 
     /// A time would go back while it is sent, or a newer one be lost.

@@ -1,5 +1,6 @@
 //! Attributes as programs see them.
-use cairn_wire::meta::Attributes;
+use cairn_client::attributes::Attributes;
+pub use cairn_client::changes::SetTime;
 use std::time::Duration;
 
 /// File type bits of a mode.
@@ -39,16 +40,16 @@ const BLKSIZE: u32 = 128 << 10;
 
 impl Attr {
     pub(crate) fn of(from: &Attributes) -> Attr {
-        let directory = from.mode & KIND == DIRECTORY;
+        let directory = from.is_directory();
         Attr {
             ino: from.inode,
             // Programs expect a directory's size to be some number of bytes that is not 0.
             size: if directory { 4096 } else { from.size },
             blocks: if directory { 8 } else { from.stored_bytes.div_ceil(512) },
-            atime: from.atime_ns as i64,
-            mtime: from.mtime_ns as i64,
-            ctime: from.ctime_ns as i64,
-            btime: from.btime_ns as i64,
+            atime: from.atime_ns,
+            mtime: from.mtime_ns,
+            ctime: from.ctime_ns,
+            btime: from.btime_ns,
             mode: from.mode,
             nlink: from.nlink,
             uid: from.uid,
@@ -78,15 +79,6 @@ pub struct Entry {
     pub entry_ttl: Duration,
     /// How long the attributes may be used without asking.
     pub attr_ttl: Duration,
-}
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's clock.
-    Now,
-    /// Nanoseconds since 1970.
-    At(i64),
 }
 
 /// Attributes to change; those that are `None` stay.

@@ -3,12 +3,11 @@
 //!
 //! Bounds: one publish of a file at a time; [`LINGERING_MAX`] closed files are still held; [`ATIMES_MAX`] access times
 //! wait to be sent, more are forgotten.
-use crate::atimes::later;
 use crate::error::VfsError;
 use crate::file::File;
 use crate::ops::open::end_lease;
 use crate::vfs::Inner;
-use cairn_wire::meta::SetattrRequest;
+use cairn_client::changes::{SetAttributes, SetTime};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -260,14 +259,15 @@ pub(crate) async fn release_round(inner: &Arc<Inner>, all: bool) {
 pub(crate) async fn send_atimes(inner: &Arc<Inner>) {
     for file in inner.files.all() {
         let told = file.data.attributes().atime_ns;
-        if later(told, file.atime()) != told {
+        if file.atime() > told {
             inner.atimes.note(file.ino, file.atime());
         }
     }
-    let send = |inner: Arc<Inner>, (ino, atime_ns): (u64, u64)| async move {
-        let request = SetattrRequest { valid: crate::ops::attributes::ATIME_OF_A_READ, atime_ns, ..Default::default() };
+    let send = |inner: Arc<Inner>, (ino, atime_ns): (u64, i64)| async move {
+        let atime = Some(SetTime::At(atime_ns));
+        let set = SetAttributes { atime, atime_is_late: true, ..SetAttributes::default() };
         // Removed meanwhile, or not this user's: access times are worth no more than one attempt.
-        match inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), request).await {
+        match inner.volume.setattr(ino, format!("inode {ino}").as_bytes(), set).await {
             Ok(found) => drop(inner.attr(&found)),
             Err(error) => tracing::debug!(inode = ino, %error, "an access time was not kept"),
         }

@@ -5,7 +5,7 @@
 //! when the younger one is full it becomes the older one, whose rest is forgotten. A name is answered only to who asked
 //! for it before (or root), since the directory's permissions were checked for him.
 use crate::caller::Caller;
-use cairn_wire::meta::Attributes;
+use cairn_client::attributes::Attributes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -138,12 +138,11 @@ impl Cache {
     }
     /// This mount made a file in the directory, at that time of the log: what is known of the directory stays true with
     /// it, for as long as it would have been used otherwise.
-    pub(crate) fn gained_file(&self, directory: u64, at_ns: u64) {
+    pub(crate) fn gained_file(&self, directory: u64, at_ns: i64) {
         let mut cached = self.attributes.lock();
         let Some((mut attributes, until)) = cached.get(&directory).copied() else { return };
-        let later = |before: u64| if (at_ns as i64) > before as i64 { at_ns } else { before };
-        attributes.mtime_ns = later(attributes.mtime_ns);
-        attributes.ctime_ns = later(attributes.ctime_ns);
+        attributes.mtime_ns = attributes.mtime_ns.max(at_ns);
+        attributes.ctime_ns = attributes.ctime_ns.max(at_ns);
         attributes.generation = attributes.generation.wrapping_add(1);
         cached.put(directory, (attributes, until));
     }

@@ -1,5 +1,5 @@
 //! On whose behalf an operation is done.
-use cairn_wire::common::Credentials;
+use cairn_client::credentials::Credentials;
 use std::sync::Arc;
 
 /// Supplementary groups that are sent along; the wire's bound.

@@ -45,7 +45,7 @@ struct FileState {
     /// Those after which its pages were dropped for certain: by an open, or there were none.
     dropped: u64,
     /// When a handle last read it: nanoseconds since 1970, to be sent some time; 0: nothing to send.
-    atime_ns: u64,
+    atime_ns: i64,
     /// Locks of this mount may be there, taken through the handle of that number.
     locks: BTreeSet<(Held, u64)>,
     locks_lost: bool,
@@ -150,13 +150,13 @@ impl File {
         self.state.lock().dropped = u64::MAX;
     }
 
-    pub(crate) fn set_atime(&self, ns: u64) {
+    pub(crate) fn set_atime(&self, ns: i64) {
         self.state.lock().atime_ns = ns;
     }
-    pub(crate) fn atime(&self) -> u64 {
+    pub(crate) fn atime(&self) -> i64 {
         self.state.lock().atime_ns
     }
-    pub(crate) fn take_atime(&self) -> u64 {
+    pub(crate) fn take_atime(&self) -> i64 {
         std::mem::take(&mut self.state.lock().atime_ns)
     }
 

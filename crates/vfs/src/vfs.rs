@@ -1,6 +1,6 @@
 //! A volume presented as a file system: the entry point. Operations are in `ops`, by topic.
 use crate::asked_ahead::AskedAhead;
-use crate::atimes::{Atimes, later};
+use crate::atimes::Atimes;
 use crate::attr::{Attr, Entry};
 use crate::background::Background;
 use crate::cache::{Cache, Known};
@@ -12,8 +12,8 @@ use crate::nameless::Nameless;
 use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
 use crate::walks::Walks;
+use cairn_client::attributes::Attributes;
 use cairn_client::{Budget, Client, Volume};
-use cairn_wire::meta::Attributes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -237,9 +237,9 @@ where
 }
 
 /// The wall clock, as times of files are.
-pub(crate) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 /// How an entry is named in errors.
 pub(crate) fn named(parent: u64, name: &[u8]) -> Vec<u8> {
@@ -255,7 +255,7 @@ pub(crate) fn shown(name: &[u8]) -> String {
 pub(crate) fn of_file(file: &File) -> Attributes {
     let mut seen = file.data.attributes();
     if file.atime() != 0 {
-        seen.atime_ns = later(seen.atime_ns, file.atime());
+        seen.atime_ns = seen.atime_ns.max(file.atime());
     }
     seen
 }

@@ -2,10 +2,10 @@
 use super::Queue;
 use super::plan::{Kind, Step};
 use crate::report::latencies;
+use cairn_client::changes::SetAttributes;
 use cairn_client::{FileHandle, FileWriter, RenameMode, Volume, WriteOptions};
 use cairn_env::{Clock, RealClock};
 use cairn_types::{Layout, Time};
-use cairn_wire::meta::SetattrRequest;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,6 @@ const NAMES: u64 = 256;
 const WRITTEN_MAX: u64 = 256 << 20;
 /// One read or write of a log, at most.
 const BYTES_MAX: u32 = 4 << 20;
-const SET_MODE: u32 = 1;
 
 /// What is there before the replay.
 pub struct Stage {
@@ -225,8 +224,8 @@ async fn one(
         Kind::Rename => stage.rename(number).await?,
         Kind::Remove => stage.remove().await?,
         Kind::Change => {
-            let request = SetattrRequest { valid: SET_MODE, mode: 0o600 + (number % 8) as u32, ..Default::default() };
-            stage.volume.setattr(name, b"a name", request).await?;
+            let set = SetAttributes { mode: Some(0o600 + (number % 8) as u32), ..SetAttributes::default() };
+            stage.volume.setattr(name, b"a name", set).await?;
         }
     }
     Ok(0)

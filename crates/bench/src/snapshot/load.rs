@@ -3,9 +3,9 @@
 //! Bound: [`LOGGED_MAX`] operations of a task; a run that is longer is refused.
 use anyhow::ensure;
 use cairn_client::Volume;
+use cairn_client::changes::NewFile;
 use cairn_env::{Clock, RealClock};
 use cairn_types::Time;
-use cairn_wire::meta::CreateRequest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -67,17 +67,17 @@ async fn create(volume: Volume, directory: u64, path: String, stop: Arc<AtomicBo
     while !stop.load(Ordering::Relaxed) {
         ensure!(log.len() < LOGGED_MAX, "too many creates to keep apart; lower --seconds");
         let name = format!("file-{:08}", log.len());
-        let request = CreateRequest { mode: 0o100_644, exclusive: true, ..CreateRequest::default() };
+        let new = NewFile { mode: 0o100_644, exclusive: true, ..NewFile::default() };
         let start = RealClock.now();
-        volume.create_at(directory, name.as_bytes(), path.as_bytes(), request).await?;
+        volume.create_at(directory, name.as_bytes(), path.as_bytes(), new).await?;
         log.push(Logged { start, end: RealClock.now() });
     }
     Ok(log)
 }
 
 async fn append(volume: Volume, path: String, stop: Arc<AtomicBool>) -> anyhow::Result<Vec<Logged>> {
-    let request = CreateRequest { mode: 0o100_644, exclusive: true, ..CreateRequest::default() };
-    volume.create(path.as_bytes(), request).await?;
+    let new = NewFile { mode: 0o100_644, exclusive: true, ..NewFile::default() };
+    volume.create(path.as_bytes(), new).await?;
     let mut file = volume.open(path.as_bytes()).await?;
     let (mut log, bytes) = (Vec::new(), vec![7; APPENDED]);
     while !stop.load(Ordering::Relaxed) {

@@ -3,10 +3,10 @@
 use super::random;
 use crate::report::latencies;
 use anyhow::{Context, ensure};
+use cairn_client::changes::{NewFile, SetAttributes};
 use cairn_client::{FileWriter, Volume, WriteOptions};
 use cairn_env::{Clock, RealClock, Rng};
 use cairn_types::Layout;
-use cairn_wire::meta::{CreateRequest, SetattrRequest};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,6 @@ const OF_A_DIRECTORY: u64 = 1000;
 pub const DATA_BYTES: usize = 64 << 10;
 /// Files that are made or changed at a time.
 const AT_ONCE: usize = 32;
-const MODE: u32 = 1;
 
 /// The directories, as they are at some time.
 #[derive(Clone)]
@@ -77,8 +76,8 @@ impl Tree {
         for_all(files, move |file| {
             let (volume, directory, shown) = (own.clone(), at[(file / OF_A_DIRECTORY) as usize], shown.clone());
             async move {
-                let request = CreateRequest { mode: 0o100_644, exclusive: true, ..CreateRequest::default() };
-                volume.create_at(directory, name(file).as_bytes(), shown.as_bytes(), request).await?;
+                let new = NewFile { mode: 0o100_644, exclusive: true, ..NewFile::default() };
+                volume.create_at(directory, name(file).as_bytes(), shown.as_bytes(), new).await?;
                 Ok(())
             }
         })
@@ -120,8 +119,9 @@ impl Tree {
             let (volume, directory, shown) = (own.clone(), at[(file / OF_A_DIRECTORY) as usize], root.clone());
             async move {
                 let found = volume.lookup(directory, name(file).as_bytes(), shown.as_bytes()).await?;
-                let request = SetattrRequest { valid: MODE, mode: found.mode & 0o7777 ^ 0o022, ..Default::default() };
-                volume.setattr(found.inode, shown.as_bytes(), request).await?;
+                let mode = Some(found.mode & 0o7777 ^ 0o022);
+                let set = SetAttributes { mode, ..SetAttributes::default() };
+                volume.setattr(found.inode, shown.as_bytes(), set).await?;
                 Ok(())
             }
         })

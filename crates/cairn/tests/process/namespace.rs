@@ -3,9 +3,9 @@
 use crate::support::{Cluster, Shape};
 use crate::trees::noise;
 use crate::wait::{LIMIT, until};
+use cairn_client::locks::{FileLock, LockFamily, LockMode};
 use cairn_client::{Client, ConnectOptions, FileWriter, LockWait, Volume, WriteOptions};
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::SetLockRequest;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -36,21 +36,22 @@ fn a_file_that_is_open_outlives_its_name() {
         let (writer, reader) = (volume(&cluster).await, volume(&cluster).await);
         let inode = write(&writer, b"/file", &noise(300_000, 3)).await;
         let opened = reader.open_for_read(inode, 4, 100).await.expect("opened");
-        assert!(opened.end && !opened.extents.is_empty());
+        let extents = opened.all_extents().expect("they came along");
+        assert!(!extents.is_empty());
         let inodes = writer.statfs().await.expect("statfs").inodes;
         writer.unlink(b"/file").await.expect("unlinked");
         assert!(writer.try_stat(b"/file", true).await.expect("stat").is_none());
         // Longer than it takes until every session has been told.
         tokio::time::sleep(Duration::from_secs(7)).await;
-        let page = reader.extents_page(inode, 0, 0, 0).await.expect("readable while it is open");
-        assert_eq!(page.extents, opened.extents);
+        let found = reader.all_extents(inode).await.expect("readable while it is open");
+        assert_eq!(found, extents);
         reader.close_for_read(inode).await.expect("closed");
         let started = Instant::now();
         while writer.statfs().await.expect("statfs").inodes >= inodes {
             assert!(started.elapsed() < LIMIT, "the closed file was not reclaimed");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let gone = reader.extents_page(inode, 0, 0, 0).await.err().and_then(|error| error.code());
+        let gone = reader.all_extents(inode).await.err().and_then(|error| error.code());
         assert_eq!(gone, Some(ErrorCode::Stale));
     });
 }
@@ -63,15 +64,16 @@ fn locks_exclude_other_clients_and_go_with_theirs() {
     runtime.block_on(async {
         let (first, second) = (volume(&cluster).await, volume(&cluster).await);
         let inode = write(&first, b"/file", b"x").await;
-        let lock = SetLockRequest { owner: 1, r#type: 2, end: u64::MAX, pid: 7, ..Default::default() };
-        first.set_lock(inode, b"/file", lock.clone()).await.expect("locked");
-        let refused = second.set_lock(inode, b"/file", lock.clone()).await.err().and_then(|error| error.code());
+        let (family, mode) = (LockFamily::Posix, LockMode::Write);
+        let lock = FileLock { family, mode, owner: 1, start: 0, end: u64::MAX, pid: 7 };
+        first.set_lock(inode, b"/file", lock).await.expect("locked");
+        let refused = second.set_lock(inode, b"/file", lock).await.err().and_then(|error| error.code());
         assert_eq!(refused, Some(ErrorCode::Locked));
-        assert_eq!(second.get_lock(inode, &lock).await.expect("asked").map(|other| other.pid), Some(7));
+        assert_eq!(second.get_lock(inode, lock).await.expect("asked").map(|other| other.pid), Some(7));
         // One wait lasts two seconds at most.
         let wait = async {
             let started = Instant::now();
-            while second.wait_lock(inode, &lock, Duration::from_secs(2)).await.expect("waited") != LockWait::Free {
+            while second.wait_lock(inode, lock, Duration::from_secs(2)).await.expect("waited") != LockWait::Free {
                 assert!(started.elapsed() < LIMIT, "the end of a session gives its locks back");
             }
         };

@@ -2,8 +2,8 @@
 use crate::records::{read_all, record_of, volume};
 use crate::support::{Cluster, Shape};
 use cairn_client::Volume;
+use cairn_client::changes::NewFile;
 use cairn_client::record::{RecordAppender, RecordLevel, RecordOptions};
-use cairn_wire::meta::CreateRequest;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -26,8 +26,8 @@ impl Side {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let volume = runtime.block_on(volume(&cluster));
         cluster.ok(&["fs", "mkdir", "/d"]);
-        let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
-        runtime.block_on(volume.create(path.as_bytes(), request)).expect("a file");
+        let new = NewFile { mode: 0o100_644, ..NewFile::default() };
+        runtime.block_on(volume.create(path.as_bytes(), new)).expect("a file");
         let options = RecordOptions { level: RecordLevel::Durable, ..RecordOptions::default() };
         let appender = runtime.block_on(volume.record_appender(path.as_bytes(), options)).expect("an appender");
         Side { cluster, runtime, volume, appender }

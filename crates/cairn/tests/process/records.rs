@@ -2,9 +2,9 @@
 use crate::members::leader;
 use crate::support::{Cluster, Shape, text};
 use crate::wait::until;
+use cairn_client::changes::NewFile;
 use cairn_client::record::{RecordLevel, RecordOptions};
 use cairn_client::{Client, ConnectOptions, Volume};
-use cairn_wire::meta::CreateRequest;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -109,9 +109,9 @@ fn each_record_is_there_once(level: RecordLevel, clients: u64, writers_of_each: 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let path = "/records".to_owned();
-    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let new = NewFile { mode: 0o100_644, ..NewFile::default() };
     let first = runtime.block_on(volume(&cluster));
-    runtime.block_on(first.create(path.as_bytes(), request)).expect("a file");
+    runtime.block_on(first.create(path.as_bytes(), new)).expect("a file");
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     // Hundreds write some hundred records a second, all of them together: a file of a GiB in ten minutes.
     let all = clients * writers_of_each;
@@ -183,9 +183,9 @@ fn what_dead_writers_left_becomes_visible_by_itself() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let reader = runtime.block_on(volume(&cluster));
-    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let new = NewFile { mode: 0o100_644, ..NewFile::default() };
     for path in [&b"/dead"[..], b"/primary"] {
-        runtime.block_on(reader.create(path, request.clone())).expect("a file");
+        runtime.block_on(reader.create(path, new)).expect("a file");
     }
     let ended = |cluster: &Cluster| -> f64 {
         let of = |name: &str| cluster.metric(name, "cairn_meta_appends_ended").unwrap_or(0.0);
@@ -261,9 +261,9 @@ fn records_go_on_in_the_next_chunk() {
     let cluster = Cluster::start(Shape { managers: 1, metas: 1, datas: 3, racks: 3 });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let new = NewFile { mode: 0o100_644, ..NewFile::default() };
     let first = runtime.block_on(volume(&cluster));
-    runtime.block_on(first.create(b"/many", request)).expect("a file");
+    runtime.block_on(first.create(b"/many", new)).expect("a file");
     // 150 MiB of two clients, that come in several lengths; one is longer than an append.
     let length = |number: u64| if number == 3 { 5 << 20 } else { 200_000 + (number as usize * 7919) % 700_000 };
     let write = async |volume: Volume, writer: u64| {

@@ -3,8 +3,10 @@ use crate::support::{Cluster, Shape};
 use crate::trees::noise;
 use cairn_client::{Client, ClientError, ConnectOptions, FileWriter, SEGMENT_MAX, WriteOptions};
 use cairn_types::{ErrorCode, Layout};
+use cairn_wire::Opcode;
 use cairn_wire::common::Extent;
-use cairn_wire::meta::CreateRequest;
+use cairn_wire::meta::{AttributesResponse, CreateRequest, MetaHeader};
+use std::time::Duration;
 
 const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 
@@ -42,10 +44,19 @@ fn a_file_is_not_finished_under_another_session() {
 
         // The partition refuses it too, should a client not look.
         let extent = Extent { file_offset: 0, length: 10, pg: 1, index: 0, chunk_offset: 0, flags: 0 };
-        for written_by in [0, 1, u64::MAX] {
-            let request =
-                CreateRequest { mode: 0o644, size: 10, extents: vec![extent], written_by, ..Default::default() };
-            assert_eq!(code_of(volume.create(b"/file", request).await), Some(ErrorCode::WrongSession));
+        let session = volume.session_number().await.expect("another session");
+        let partition = volume.partition_of(1).await.expect("the root's");
+        let view = client.view();
+        let leader = &view.nodes[&view.partitions[&partition].nodes[0]].address;
+        for (slot, written_by) in (100..).zip([0, 1, u64::MAX]) {
+            let who = Some(Default::default());
+            let header = Some(MetaHeader { volume: volume.id(), partition, session, slot, sequence: 1, who });
+            let (name, extents) = (b"file".to_vec(), vec![extent]);
+            let mut request = CreateRequest { header, parent: 1, name, mode: 0o644, size: 10, ..Default::default() };
+            (request.extents, request.written_by) = (extents, written_by);
+            let deadline = Duration::from_secs(5);
+            let answer = client.call::<AttributesResponse>("/file", leader, Opcode::Create, &request, deadline).await;
+            assert_eq!(code_of(answer), Some(ErrorCode::WrongSession));
         }
 
         let mut writer = volume.write(b"/file", options).await.expect("begun");

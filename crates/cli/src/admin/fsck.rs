@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use cairn_client::volume_state::{FsckFinding, FsckProgress, FsckSeverity, FsckState};
 use cairn_client::{RemotePath, Volume};
 use cairn_wire::manager::{Disk, Node};
-use cairn_wire::meta::{FsckFinding, FsckRequest, FsckResponse};
 use clap::Args;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -14,17 +14,8 @@ use std::time::Duration;
 
 /// Between two questions how the check goes on.
 const POLL: Duration = Duration::from_millis(300);
-const RUNNING: u32 = 1;
-const DONE: u32 = 2;
-/// Severities of findings.
-const DEGRADED: u32 = 2;
-const LOST: u32 = 3;
-/// Too few of those that may have it are there.
-const UNAVAILABLE: u32 = 4;
 /// Findings that are listed for people; the rest is summed up.
 const SHOWN_MAX: usize = 50;
-/// Nothing is wrong with it.
-const NOTE: u32 = 5;
 const WORST_FIRST: [&str; 5] = ["lost", "unavailable", "wrong", "degraded", "note"];
 /// Nodes and disks named in one line.
 const NAMED_MAX: usize = 8;
@@ -37,6 +28,15 @@ pub struct FsckArgs {
     /// Mend what can be mended: totals, quotas, numbers of links; what nothing leads to goes to /lost+found
     #[arg(long)]
     repair: bool,
+}
+
+/// Of all partitions.
+#[derive(Default)]
+struct Sum {
+    inodes: u64,
+    directories: u64,
+    chunks: u64,
+    found: u64,
 }
 
 impl FsckArgs {
@@ -54,10 +54,9 @@ impl FsckArgs {
         let volume = context.volume(&at).await?;
         let mut runs = Vec::new();
         for partition in volume.partitions().await? {
-            let start = FsckRequest { start: true, repair: self.repair, ..Default::default() };
-            runs.push((partition, volume.fsck_of(partition, start).await?.run));
+            runs.push((partition, volume.start_fsck(partition, self.repair).await?));
         }
-        let (mut end, mut findings, mut notes) = (FsckResponse::default(), Vec::new(), Vec::new());
+        let (mut end, mut findings, mut notes) = (Sum::default(), Vec::new(), Vec::new());
         for (partition, run) in runs {
             let (part, found) = outcome(&volume, partition, run).await?;
             end.inodes += part.inodes;
@@ -70,7 +69,7 @@ impl FsckArgs {
             }
         }
         show(context, &self.volume, &end, &findings)?;
-        let away = match findings.iter().any(|finding| finding.severity == UNAVAILABLE) {
+        let away = match findings.iter().any(|finding| finding.severity == FsckSeverity::Unavailable) {
             true => away(context).await,
             false => String::new(),
         };
@@ -79,13 +78,13 @@ impl FsckArgs {
 }
 
 /// How the check of a partition ended, and all that it found.
-async fn outcome(volume: &Volume, partition: u32, run: u64) -> Result<(FsckResponse, Vec<FsckFinding>)> {
+async fn outcome(volume: &Volume, partition: u32, run: u64) -> Result<(FsckProgress, Vec<FsckFinding>)> {
     let mut end = wait(volume, partition, run).await?;
     let mut findings = std::mem::take(&mut end.findings);
     let mut more = end.more;
     while more {
         let findings_from = u32::try_from(findings.len()).unwrap_or(u32::MAX);
-        let page = volume.fsck_of(partition, FsckRequest { run, findings_from, ..Default::default() }).await?;
+        let page = volume.fsck_progress(partition, run, findings_from).await?;
         more = page.more && !page.findings.is_empty();
         findings.extend(page.findings);
     }
@@ -112,7 +111,7 @@ async fn away(context: &Context) -> String {
 }
 
 /// How many files have findings of this kind. One may have several, in several placement groups.
-fn files(findings: &[FsckFinding], severity: u32) -> usize {
+fn files(findings: &[FsckFinding], severity: FsckSeverity) -> usize {
     findings
         .iter()
         .filter(|finding| finding.severity == severity)
@@ -122,12 +121,12 @@ fn files(findings: &[FsckFinding], severity: u32) -> usize {
 }
 
 /// Waits for the end of a check.
-async fn wait(volume: &Volume, partition: u32, run: u64) -> Result<FsckResponse> {
+async fn wait(volume: &Volume, partition: u32, run: u64) -> Result<FsckProgress> {
     let shown = std::io::stderr().is_terminal();
     loop {
-        let now = volume.fsck_of(partition, FsckRequest { run, ..Default::default() }).await?;
+        let now = volume.fsck_progress(partition, run, 0).await?;
         match now.state {
-            RUNNING => {
+            FsckState::Running => {
                 if shown {
                     eprint!(
                         "\rp{partition}: {}: {} entries, {} chunks, {} findings\x1b[K",
@@ -136,13 +135,13 @@ async fn wait(volume: &Volume, partition: u32, run: u64) -> Result<FsckResponse>
                 }
                 tokio::time::sleep(POLL).await;
             }
-            DONE => {
+            FsckState::Done => {
                 if shown {
                     eprint!("\r\x1b[K");
                 }
                 return Ok(now);
             }
-            _ => {
+            FsckState::Failed => {
                 let (name, why) = (volume.name(), now.message);
                 let text = format!("the check of volume {name} was not finished by partition p{partition}: {why}");
                 return Err(CliError::refused(Exit::Other, text));
@@ -153,11 +152,11 @@ async fn wait(volume: &Volume, partition: u32, run: u64) -> Result<FsckResponse>
 
 fn severity(finding: &FsckFinding) -> &'static str {
     match finding.severity {
-        LOST => "lost",
-        UNAVAILABLE => "unavailable",
-        DEGRADED => "degraded",
-        NOTE => "note",
-        _ => "wrong",
+        FsckSeverity::Lost => "lost",
+        FsckSeverity::Unavailable => "unavailable",
+        FsckSeverity::Degraded => "degraded",
+        FsckSeverity::Note => "note",
+        FsckSeverity::Wrong => "wrong",
     }
 }
 
@@ -187,7 +186,7 @@ fn in_trash(finding: &FsckFinding) -> bool {
     finding.path.starts_with(b"/.trash/")
 }
 
-fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFinding]) -> Result<()> {
+fn show(context: &Context, volume: &str, end: &Sum, findings: &[FsckFinding]) -> Result<()> {
     let (findings_shown, sums) = shown(findings, context.out.is_json());
     for finding in findings_shown {
         let path = String::from_utf8_lossy(&finding.path);
@@ -222,15 +221,15 @@ fn show(context: &Context, volume: &str, end: &FsckResponse, findings: &[FsckFin
     ))
 }
 
-fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[String], away: &str) -> Result<()> {
+fn verdict(volume: &str, end: &Sum, findings: &[FsckFinding], notes: &[String], away: &str) -> Result<()> {
     if end.found == 0 && notes.is_empty() {
         return Ok(());
     }
     // A very long list is cut.
-    let listed = findings.iter().filter(|finding| finding.severity != NOTE).count();
+    let listed = findings.iter().filter(|finding| finding.severity != FsckSeverity::Note).count();
     let least = if end.found > listed as u64 { "at least " } else { "" };
-    let (lost, unread) = (files(findings, LOST), files(findings, UNAVAILABLE));
-    let open = findings.iter().filter(|finding| finding.severity < DEGRADED && !finding.mended).count();
+    let (lost, unread) = (files(findings, FsckSeverity::Lost), files(findings, FsckSeverity::Unavailable));
+    let open = findings.iter().filter(|finding| finding.severity == FsckSeverity::Wrong && !finding.mended).count();
     let count = |files: usize| if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     let has = if lost == 1 { "has" } else { "have" };
     let mut texts = Vec::new();
@@ -251,13 +250,13 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[
         texts.push(format!("{least}{} cannot be read now: {why}", count(unread)));
     }
     let exit = match (lost + open, unread) {
-        (0, 0) if files(findings, DEGRADED) == 0 && notes.is_empty() => return Ok(()),
+        (0, 0) if files(findings, FsckSeverity::Degraded) == 0 && notes.is_empty() => return Ok(()),
         (0, 0) => Exit::Partial,
         (0, _) => Exit::Unavailable,
         _ => Exit::Damaged,
     };
     texts.extend_from_slice(notes);
-    if exit == Exit::Partial && files(findings, DEGRADED) > 0 {
+    if exit == Exit::Partial && files(findings, FsckSeverity::Degraded) > 0 {
         texts.push(
             "everything can be read; some files have fewer copies than they should, see cairn admin status".to_owned(),
         );
@@ -269,18 +268,22 @@ fn verdict(volume: &str, end: &FsckResponse, findings: &[FsckFinding], notes: &[
 mod tests {
     use super::*;
 
+    fn finding_of(inode: u64, severity: FsckSeverity) -> FsckFinding {
+        FsckFinding { inode, path: Vec::new(), text: String::new(), severity, mended: false }
+    }
+
     /// Thousands of lines about copies that are missing would hide the file that is lost.
     #[test]
     fn many_findings_are_summed_up_the_worst_first() {
-        let finding = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
-        let mut findings: Vec<FsckFinding> = (0..3000).map(|inode| finding(inode, DEGRADED)).collect();
-        findings.push(finding(9000, LOST));
+        let finding = |inode, severity| finding_of(inode, severity);
+        let mut findings: Vec<FsckFinding> = (0..3000).map(|inode| finding(inode, FsckSeverity::Degraded)).collect();
+        findings.push(finding(9000, FsckSeverity::Lost));
         let (some, sums) = shown(&findings, false);
         assert_eq!(
             (some.len(), some[0].inode, sums),
             (SHOWN_MAX, 9000, vec!["2951 more that are degraded".to_owned()])
         );
-        let path = |inode, path: &str| FsckFinding { path: path.into(), ..finding(inode, DEGRADED) };
+        let path = |inode, path: &str| FsckFinding { path: path.into(), ..finding(inode, FsckSeverity::Degraded) };
         let mut named: Vec<FsckFinding> = (0..90).map(|inode| path(inode, "/.trash/0/a")).collect();
         named.push(path(7000, "/home/a"));
         assert_eq!(shown(&named, false).0[0].inode, 7000, "what was thrown away would hide it");
@@ -291,10 +294,15 @@ mod tests {
     /// A person would look for files that are whole.
     #[test]
     fn a_file_that_lacks_several_chunks_is_one_file() {
-        let lost = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
-        let findings = [lost(7, LOST), lost(7, LOST), lost(8, DEGRADED), lost(9, LOST)];
+        let lost = |inode, severity| finding_of(inode, severity);
+        let findings = [
+            lost(7, FsckSeverity::Lost),
+            lost(7, FsckSeverity::Lost),
+            lost(8, FsckSeverity::Degraded),
+            lost(9, FsckSeverity::Lost),
+        ];
         let said = |found, findings: &[FsckFinding]| {
-            let end = FsckResponse { found, ..FsckResponse::default() };
+            let end = Sum { found, ..Sum::default() };
             verdict("v", &end, findings, &[], "").expect_err("damaged").to_string()
         };
         assert!(said(4, &findings).contains("volume v: 2 files have lost bytes"), "{}", said(4, &findings));
@@ -305,7 +313,7 @@ mod tests {
     /// A check that left something out would count as one that found nothing.
     #[test]
     fn what_was_not_checked_is_said() {
-        let end = FsckResponse::default();
+        let end = Sum::default();
         verdict("v", &end, &[], &[], "").expect("whole");
         let error = verdict("v", &end, &[], &["p7: not checked".to_owned()], "").expect_err("something was left out");
         assert_eq!((error.exit(), error.to_string().contains("p7: not checked")), (Exit::Partial, true), "{error}");
@@ -314,13 +322,14 @@ mod tests {
     /// A script would go on with files that nobody can read; or take nodes that are away for lost data.
     #[test]
     fn what_cannot_be_read_now_is_said() {
-        let finding = |inode, severity| FsckFinding { inode, severity, ..FsckFinding::default() };
+        let finding = |inode, severity| finding_of(inode, severity);
         let said = |findings: &[FsckFinding], away: &str| {
-            let end = FsckResponse { found: findings.len() as u64, ..FsckResponse::default() };
+            let end = Sum { found: findings.len() as u64, ..Sum::default() };
             let error = verdict("v", &end, findings, &[], away).expect_err("a finding");
             (error.exit(), error.to_string())
         };
-        let (degraded, away, lost) = (finding(8, DEGRADED), finding(7, UNAVAILABLE), finding(9, LOST));
+        let (degraded, away, lost) =
+            (finding(8, FsckSeverity::Degraded), finding(7, FsckSeverity::Unavailable), finding(9, FsckSeverity::Lost));
         let (exit, text) = said(&[away.clone(), away.clone(), degraded.clone()], "n17, d3 on n18");
         assert_eq!(exit, Exit::Unavailable);
         assert!(text.contains("volume v: 1 file cannot be read now: n17, d3 on n18 are away"), "{text}");

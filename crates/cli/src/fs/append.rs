@@ -14,11 +14,11 @@ use crate::mode::TYPE_REGULAR;
 use crate::output::put_name;
 use crate::remote::NamedFor;
 use crate::transfer::stdin::read_as_it_comes;
+use cairn_client::changes::NewFile;
 use cairn_client::record::RecordLevel;
 use cairn_client::{ClientError, FileHandle, RemotePath, Volume};
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::error::WireError;
-use cairn_wire::meta::CreateRequest;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -256,12 +256,12 @@ impl AppendArgs {
     /// Makes the file if it is not there; another one may do so at the same time.
     async fn make(&self, context: &Context, volume: &Volume, at: &RemotePath, layout: Option<Layout>) -> Result<()> {
         if !self.no_create && volume.try_stat(&at.path, true).await.map_err(|e| e.named_for(at))?.is_none() {
-            let request = CreateRequest {
+            let new = NewFile {
                 mode: TYPE_REGULAR | 0o666 & !context.umask,
                 layout: layout.map_or(0, Layout::to_bits),
-                ..CreateRequest::default()
+                ..NewFile::default()
             };
-            match volume.create(&at.path, request).await {
+            match volume.create(&at.path, new).await {
                 Err(error) if error.code() != Some(ErrorCode::Exists) => return Err(error.named_for(at).into()),
                 _ => {}
             }

@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::fs::chown::change_all;
 use crate::mode::{ModeChange, is_symlink};
-use cairn_wire::meta::SetattrRequest;
+use cairn_client::changes::SetAttributes;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -28,7 +28,7 @@ impl ChmodArgs {
         change_all(context, &self.paths, self.recursive, !self.recursive, |attributes| {
             let mode = change.apply(attributes.mode, umask);
             let same = is_symlink(attributes.mode) || mode == attributes.mode & 0o7777;
-            (!same).then_some(SetattrRequest { valid: 1, mode, ..Default::default() })
+            (!same).then_some(SetAttributes { mode: Some(mode), ..SetAttributes::default() })
         })
         .await
     }

@@ -5,16 +5,15 @@ use crate::owner::NewOwner;
 use crate::remote::{NamedFor, expand_all};
 use crate::report::{Done, Report};
 use crate::walk::{Step, Walk};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::SetAttributes;
 use cairn_client::{RemotePath, Volume};
-use cairn_wire::meta::{Attributes, SetattrRequest};
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-const UID: u32 = 1 << 1;
-const GID: u32 = 1 << 2;
 /// Changes in flight.
 const IN_FLIGHT_MAX: usize = 64;
 
@@ -38,14 +37,10 @@ impl ChownArgs {
         let owner = NewOwner::parse(&self.owner).map_err(CliError::usage)?;
         let follow = !self.recursive && !self.no_dereference;
         change_all(context, &self.paths, self.recursive, follow, |attributes| {
-            let mut request = SetattrRequest::default();
-            if let Some(uid) = owner.uid.filter(|uid| *uid != attributes.uid) {
-                (request.valid, request.uid) = (request.valid | UID, uid);
-            }
-            if let Some(gid) = owner.gid.filter(|gid| *gid != attributes.gid) {
-                (request.valid, request.gid) = (request.valid | GID, gid);
-            }
-            (request.valid != 0).then_some(request)
+            let uid = owner.uid.filter(|uid| *uid != attributes.uid);
+            let gid = owner.gid.filter(|gid| *gid != attributes.gid);
+            let set = SetAttributes { uid, gid, ..SetAttributes::default() };
+            (!set.is_empty()).then_some(set)
         })
         .await
     }
@@ -57,7 +52,7 @@ pub async fn change_all(
     paths: &[OsString],
     recursive: bool,
     follow: bool,
-    change: impl Fn(&Attributes) -> Option<SetattrRequest>,
+    change: impl Fn(&Attributes) -> Option<SetAttributes>,
 ) -> Result<()> {
     let report = Arc::new(context.plain_report());
     let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
@@ -78,7 +73,7 @@ pub async fn change_all(
             if report.is_stopped() {
                 break;
             }
-            let Some(request) = change(&node.attributes) else {
+            let Some(set) = change(&node.attributes) else {
                 report.done(Done::File(0));
                 continue;
             };
@@ -87,7 +82,7 @@ pub async fn change_all(
             let (volume, report) = (found.volume.clone(), report.clone());
             tasks.spawn(async move {
                 let _permit = permit;
-                change_one(&volume, &node.at, node.attributes.inode, request, &report).await;
+                change_one(&volume, &node.at, node.attributes.inode, set, &report).await;
             });
         }
     }
@@ -95,8 +90,8 @@ pub async fn change_all(
     report.finish()
 }
 
-async fn change_one(volume: &Volume, at: &RemotePath, inode: u64, request: SetattrRequest, report: &Report) {
-    match volume.setattr(inode, &at.path, request).await {
+async fn change_one(volume: &Volume, at: &RemotePath, inode: u64, set: SetAttributes, report: &Report) {
+    match volume.setattr(inode, &at.path, set).await {
         Ok(_) => report.done(Done::File(0)),
         Err(error) => report.fail(&error.named_for(at).into()),
     }

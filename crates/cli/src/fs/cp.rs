@@ -16,8 +16,8 @@ use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_dir, make_symli
 use crate::transfer::replace::{New, Replacing};
 use crate::transfer::{LARGE_IN_FLIGHT, SMALL_IN_FLIGHT, SMALL_MAX, digest};
 use crate::walk::{Node, Step, Walk};
+use cairn_client::attributes::Attributes;
 use cairn_client::{FileReader, FileWriter, RemotePath, Volume};
-use cairn_wire::meta::Attributes;
 use clap::Args;
 use std::ffi::OsString;
 use std::sync::Arc;

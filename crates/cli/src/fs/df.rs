@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::human;
 use crate::table::{Align, Table};
 use cairn_client::RemotePath;
+use cairn_client::volume_state::{Unreferenced, VolumeCounts};
 use cairn_wire::manager::{ClusterMap, PartitionReport, StatusRequest, StatusResponse, Volume};
-use cairn_wire::meta::{StatfsResponse, Unreferenced};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ impl DfArgs {
                 continue;
             }
             let root = RemotePath { cluster: cluster.clone(), volume: volume.name.clone(), path: b"/".to_vec() };
-            let counts: StatfsResponse =
+            let counts: VolumeCounts =
                 match async { Ok(context.volume(&root).await?.statfs_unreferenced(SURVEY).await?) }.await {
                     Ok(counts) => counts,
                     Err(error) => {
@@ -105,7 +105,7 @@ impl DfArgs {
                     }
                 };
             report.done(crate::report::Done::Directory);
-            let unreferenced = counts.unreferenced.unwrap_or_default();
+            let (known, unreferenced) = (counts.unreferenced.is_some(), counts.unreferenced.unwrap_or_default());
             lines.extend(unreferenced_lines(&volume.name, &unreferenced, self.human));
             let files = counts.inodes.saturating_sub(counts.directories);
             if context.out.is_json() {
@@ -113,9 +113,9 @@ impl DfArgs {
                     "volume": volume.name, "layout": layout_text(volume.layout), "files": files,
                     "directories": counts.directories, "bytes": counts.file_bytes, "stored_bytes": counts.stored_bytes,
                     "cluster_total_bytes": total, "cluster_free_bytes": free, "cluster_writable_bytes": writable_sum(&map),
-                    "unreferenced_bytes": unreferenced.known.then_some(unreferenced.left_bytes),
+                    "unreferenced_bytes": known.then_some(unreferenced.left_bytes),
                     "unreferenced_freed_by_ns": unreferenced.left_freed_by_ns,
-                    "unnamed_bytes": unreferenced.known.then_some(unreferenced.recent_bytes),
+                    "unnamed_bytes": known.then_some(unreferenced.recent_bytes),
                     "unnamed_freed_by_ns": unreferenced.recent_freed_by_ns,
                 }))?;
             }

@@ -75,7 +75,7 @@ struct Tests {
     path: Option<Vec<u8>>,
     types: Option<String>,
     size: Option<(Ordering, u64)>,
-    newer_ns: Option<u64>,
+    newer_ns: Option<i64>,
     ages: [Option<Age>; 2],
     uid: Option<u32>,
     gid: Option<u32>,
@@ -87,18 +87,18 @@ struct Age {
     order: Ordering,
     count: u64,
     unit_s: u64,
-    now_ns: u64,
+    now_ns: i64,
 }
 
 impl Age {
     /// `+7`, `-1`, `0`.
-    fn parse(text: &str, unit_s: u64, now_ns: u64) -> std::result::Result<Age, String> {
+    fn parse(text: &str, unit_s: u64, now_ns: i64) -> std::result::Result<Age, String> {
         let (order, count) = order_of(text);
         let count = count.parse().map_err(|_| format!("{text:?} is no age: write +N, -N or N, a whole number"))?;
         Ok(Age { order, count, unit_s, now_ns })
     }
-    fn holds(self, mtime_ns: u64) -> bool {
-        let age = self.now_ns.saturating_sub(mtime_ns) / 1_000_000_000 / self.unit_s;
+    fn holds(self, mtime_ns: i64) -> bool {
+        let age = self.now_ns.saturating_sub(mtime_ns).max(0) as u64 / 1_000_000_000 / self.unit_s;
         age.cmp(&self.count) == self.order
     }
 }
@@ -183,7 +183,7 @@ impl FindArgs {
             Some(text) => crate::owner::NewOwner::parse(&format!("{prefix}{text}")).map(Some),
             None => Ok(None),
         };
-        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
         let age =
             |text: &Option<String>, unit_s| text.as_deref().map(|text| Age::parse(text, unit_s, now_ns)).transpose();
         Ok(Tests {
@@ -249,7 +249,7 @@ impl Tests {
 mod tests {
     use super::*;
     use cairn_client::RemotePath;
-    use cairn_wire::meta::Attributes;
+    use cairn_client::attributes::Attributes;
 
     fn node(path: &str, size: u64) -> Node {
         let attributes = Attributes { mode: 0o100_644, size, mtime_ns: 50, ..Attributes::default() };
@@ -271,8 +271,8 @@ mod tests {
     /// A cleaning of old files would take those of today.
     #[test]
     fn ages_are_whole_days_as_find_counts_them() {
-        const DAY: u64 = 86_400_000_000_000;
-        let holds = |text: &str, ago: u64| Age::parse(text, 86_400, 100 * DAY).expect(text).holds(100 * DAY - ago);
+        const DAY: i64 = 86_400_000_000_000;
+        let holds = |text: &str, ago: i64| Age::parse(text, 86_400, 100 * DAY).expect(text).holds(100 * DAY - ago);
         assert!(holds("+7", 8 * DAY) && !holds("+7", 8 * DAY - 1), "seven days and a half are seven");
         assert!(holds("-1", DAY - 1) && !holds("-1", DAY));
         assert!(holds("0", 5) && holds("1", DAY) && !holds("1", 2 * DAY));

@@ -9,19 +9,17 @@ use crate::mode::is_regular;
 use crate::output::put_name;
 use crate::remote::{Found, NamedFor, expand_all};
 use crate::report::Done;
+use cairn_client::changes::SetAttributes;
 use cairn_client::{ClientError, RemotePath};
 use cairn_types::{ErrorCode, Layout, PgClass};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
-use cairn_wire::meta::SetattrRequest;
 use clap::{Args, Subcommand};
 use convert::{CancelArgs, ConvertArgs, JobsArgs};
 use encode::{EncodeArgs, racks_text};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-
-const LAYOUT: u32 = 1 << 8;
 
 #[derive(Args, Debug)]
 pub struct LayoutArgs {
@@ -192,7 +190,7 @@ async fn set_one(found: &Found, layout: Layout) -> Result<()> {
             found.at, found.at
         )));
     }
-    let request = SetattrRequest { valid: LAYOUT, layout: layout.to_bits(), ..Default::default() };
+    let request = SetAttributes { layout: Some(layout.to_bits()), ..SetAttributes::default() };
     found.volume.setattr(a.inode, &found.at.path, request).await.map_err(|error| error.named_for(&found.at))?;
     Ok(())
 }

@@ -8,8 +8,8 @@ use crate::mode;
 use crate::progress::Progress;
 use crate::remote::{Found, Pages, attributes_of, expand_all};
 use crate::report::Done;
+use cairn_client::attributes::Attributes;
 use cairn_client::{RemotePath, Volume};
-use cairn_wire::meta::Attributes;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -117,7 +117,7 @@ impl LsArgs {
                 let attributes = match self.shows_attributes(context) || entry.attributes.is_some() {
                     true => attributes_of(&directory.volume, &entry).await?,
                     // Names need the type at most, also where the rest cannot be had.
-                    false => Attributes { inode: entry.inode, mode: entry.kind << 12, ..Attributes::default() },
+                    false => Attributes { inode: entry.inode, mode: entry.kind.mode_bits(), ..Attributes::default() },
                 };
                 items.push(Item { at: directory.at.join(&entry.name), name: entry.name, attributes });
             }

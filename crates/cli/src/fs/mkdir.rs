@@ -5,9 +5,9 @@ use crate::fs::layout::{check_fits, parse_layout};
 use crate::mode::{ModeChange, TYPE_DIRECTORY, is_directory};
 use crate::remote::NamedFor;
 use crate::report::Done;
+use cairn_client::changes::SetAttributes;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::SetattrRequest;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -82,8 +82,8 @@ impl MkdirArgs {
         }
         match made {
             Ok(made) if self.mode.is_some() && made.mode & 0o7777 != mode => {
-                let request = SetattrRequest { valid: 1, mode, ..Default::default() };
-                volume.setattr(made.inode, &at.path, request).await.map_err(|e| e.named_for(at))?;
+                let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                volume.setattr(made.inode, &at.path, set).await.map_err(|e| e.named_for(at))?;
                 Ok(())
             }
             Ok(_) => Ok(()),

@@ -10,9 +10,9 @@ use crate::redundancy::{Look, Redundancy, crowds};
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
 use cairn_client::Volume;
+use cairn_client::attributes::Attributes;
+use cairn_client::extent::Extent;
 use cairn_types::{ByteCount, ExtentKind, Stage};
-use cairn_wire::common::Extent;
-use cairn_wire::meta::Attributes;
 use clap::Args;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -49,8 +49,8 @@ impl Contents {
     pub(super) async fn look_up(look: &mut Look, volume: &Volume, a: &Attributes) -> Result<Contents> {
         let (mut extents, mut sets) = (Vec::<Extent>::new(), Vec::new());
         loop {
-            let from = extents.last().map_or(0, |e| e.file_offset + e.length);
-            let page = volume.extents(a.inode, from, u64::MAX - from).await?;
+            let from = extents.last().map_or(0, Extent::file_end);
+            let page = volume.extents_page(a.inode, from, u64::MAX - from).await?;
             let end = page.end || page.extents.is_empty();
             extents.extend(page.extents);
             sets.extend(page.sets);
@@ -74,7 +74,7 @@ fn extents_text(count: usize) -> String {
 }
 
 fn kind_name(extent: &Extent) -> &'static str {
-    match ExtentKind::from_flags(extent.flags) {
+    match extent.kind {
         Some(ExtentKind::Plain) => "plain",
         Some(ExtentKind::Erasure(_)) => "erasure",
         Some(ExtentKind::Set(_)) => "set",
@@ -83,7 +83,7 @@ fn kind_name(extent: &Extent) -> &'static str {
 }
 
 fn kind_text(extent: &Extent) -> String {
-    match ExtentKind::from_flags(extent.flags).and_then(ExtentKind::stripe) {
+    match extent.kind.and_then(ExtentKind::stripe) {
         Some(stripe) if stripe.is_whole_shards() => {
             format!(", erasure, in shard {} of {}", stripe.locate(extent.chunk_offset).0, stripe.columns())
         }
@@ -100,8 +100,8 @@ fn kind_text(extent: &Extent) -> String {
 }
 
 fn extent_json(e: &Extent) -> Value {
-    let stripe = ExtentKind::from_flags(e.flags).and_then(ExtentKind::stripe);
-    json!({ "file_offset": e.file_offset, "length": e.length, "pg": e.pg, "index": e.index,
+    let stripe = e.kind.and_then(ExtentKind::stripe);
+    json!({ "file_offset": e.file_offset, "length": e.length, "pg": e.chunk.pg.0, "index": e.chunk.index,
             "chunk_offset": e.chunk_offset, "kind": kind_name(e), "unit": stripe.map(|s| s.unit()) })
 }
 
@@ -125,7 +125,7 @@ fn stage_text(a: &Attributes) -> Option<String> {
     let layout = stage_of(a)?;
     let (after, scheme) = (layout.stage_after(), layout.staged()?);
     let changed = a.ctime_ns.max(a.mtime_ns);
-    let from = || human::utc_time(changed.saturating_add(after.duration().as_nanos() as u64));
+    let from = || human::utc_time((changed as u64).saturating_add(after.duration().as_nanos() as u64));
     let text = match layout.stage() {
         Stage::Copies if a.stored_bytes == 0 => {
             format!("copies; what is written is encoded as {scheme} after {after} without a change")
@@ -184,7 +184,7 @@ impl StatArgs {
             path.extend(context.out.name(&link));
         }
         context.out.line([b"path      ".as_slice(), &path].concat())?;
-        let time = |name: &str, ns: u64| format!("{name:<9} {}", human::utc_time(ns));
+        let time = |name: &str, ns: i64| format!("{name:<9} {}", human::utc_time(ns as u64));
         let raw = contents.as_ref().map_or_else(|| raw_bytes(a), |contents| contents.redundancy.raw);
         let in_extents = extents_text(contents.as_ref().map_or(0, |contents| contents.extents.len()));
         let mut lines = vec![
@@ -210,12 +210,12 @@ impl StatArgs {
             time("made", a.btime_ns),
         ]);
         for extent in extents.into_iter().flatten() {
-            let end = extent.file_offset + extent.length;
+            let end = extent.file_end();
             lines.push(format!(
                 "extent    {}..{end} in pg{}/c{} at {}{}",
                 extent.file_offset,
-                extent.pg,
-                extent.index,
+                extent.chunk.pg.0,
+                extent.chunk.index,
                 extent.chunk_offset,
                 kind_text(extent)
             ));

@@ -5,14 +5,9 @@ use crate::human::parse_time;
 use crate::mode::TYPE_REGULAR;
 use crate::remote::{NamedFor, find};
 use crate::report::Done;
-use cairn_wire::meta::{CreateRequest, SetattrRequest};
+use cairn_client::changes::{NewFile, SetAttributes, SetTime};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
-
-const ATIME: u32 = 1 << 4;
-const MTIME: u32 = 1 << 5;
-const ATIME_NOW: u32 = 1 << 6;
-const MTIME_NOW: u32 = 1 << 7;
 
 #[derive(Args, Debug)]
 pub struct TouchArgs {
@@ -50,9 +45,9 @@ impl TouchArgs {
     }
 
     /// (atime, mtime); `None`: now.
-    async fn times(&self, context: &Context) -> Result<Option<(u64, u64)>> {
+    async fn times(&self, context: &Context) -> Result<Option<(i64, i64)>> {
         if let Some(text) = &self.date {
-            let time = parse_time(text).map_err(CliError::usage)?;
+            let time = parse_time(text).map_err(CliError::usage)? as i64;
             return Ok(Some((time, time)));
         }
         let Some(reference) = &self.reference else { return Ok(None) };
@@ -60,7 +55,7 @@ impl TouchArgs {
         Ok(Some((found.attributes.atime_ns, found.attributes.mtime_ns)))
     }
 
-    async fn touch(&self, context: &Context, text: &OsStr, times: Option<(u64, u64)>) -> Result<()> {
+    async fn touch(&self, context: &Context, text: &OsStr, times: Option<(i64, i64)>) -> Result<()> {
         let at = context.remote(text)?;
         let volume = context.volume(&at).await?;
         let found = volume.try_stat(&at.path, true).await.map_err(|e| e.named_for(&at))?;
@@ -68,8 +63,8 @@ impl TouchArgs {
             Some(found) => found,
             None if self.no_create => return Ok(()),
             None => {
-                let request = CreateRequest { mode: TYPE_REGULAR | 0o666 & !context.umask, ..Default::default() };
-                let made = volume.create(&at.path, request).await.map_err(|e| e.named_for(&at))?;
+                let new = NewFile { mode: TYPE_REGULAR | 0o666 & !context.umask, ..NewFile::default() };
+                let made = volume.create(&at.path, new).await.map_err(|e| e.named_for(&at))?;
                 if times.is_none() {
                     return Ok(());
                 }
@@ -80,16 +75,13 @@ impl TouchArgs {
             (false, false) => (true, true),
             chosen => chosen,
         };
-        let mut request = SetattrRequest::default();
-        let mut set = |wanted: bool, at: u32, now: u32| {
-            if wanted {
-                request.valid |= if times.is_some() { at } else { now };
-            }
+        let (atime, mtime) = match times {
+            Some((atime, mtime)) => (SetTime::At(atime), SetTime::At(mtime)),
+            None => (SetTime::Now, SetTime::Now),
         };
-        set(access, ATIME, ATIME_NOW);
-        set(modification, MTIME, MTIME_NOW);
-        (request.atime_ns, request.mtime_ns) = times.unwrap_or_default();
-        volume.setattr(attributes.inode, &at.path, request).await.map_err(|e| e.named_for(&at))?;
+        let (atime, mtime) = (access.then_some(atime), modification.then_some(mtime));
+        let set = SetAttributes { atime, mtime, ..SetAttributes::default() };
+        volume.setattr(attributes.inode, &at.path, set).await.map_err(|e| e.named_for(&at))?;
         Ok(())
     }
 }

@@ -106,12 +106,12 @@ async fn list(context: &Context, volume: &Volume, at: &RemotePath, all: bool) ->
                 "path": String::from_utf8_lossy(&trashed.path), "volume": at.volume,
                 "now_at": String::from_utf8_lossy(&trashed.now_at), "uid": trashed.uid,
                 "directory": is_directory, "size": trashed.attributes.size,
-                "removed_ns": trashed.removed_ns, "expires_ns": trashed.expires_ns,
+                "removed_ns": trashed.removed_ns as u64, "expires_ns": trashed.expires_ns,
             }))?;
             continue;
         }
         table.row(vec![
-            local_time(trashed.removed_ns),
+            local_time(trashed.removed_ns as u64),
             local_time(trashed.expires_ns),
             trashed.uid.to_string(),
             if is_directory { "-".into() } else { size(trashed.attributes.size, true) },

@@ -6,8 +6,8 @@ use crate::human::parse_size;
 use crate::mode::{TYPE_REGULAR, is_directory};
 use crate::remote::NamedFor;
 use crate::report::Done;
+use cairn_client::changes::NewFile;
 use cairn_types::ErrorCode;
-use cairn_wire::meta::CreateRequest;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 
@@ -81,12 +81,9 @@ impl TruncateArgs {
             Some(found) => found,
             None if self.no_create => return Ok(()),
             None => {
-                let request = CreateRequest {
-                    mode: TYPE_REGULAR | 0o666 & !context.umask,
-                    exclusive: true,
-                    ..Default::default()
-                };
-                match volume.create(&at.path, request).await {
+                let new =
+                    NewFile { mode: TYPE_REGULAR | 0o666 & !context.umask, exclusive: true, ..NewFile::default() };
+                match volume.create(&at.path, new).await {
                     // Somebody else made it meanwhile.
                     Err(error) if error.code() == Some(ErrorCode::Exists) => {
                         volume.stat(&at.path, true).await.map_err(|e| e.named_for(&at))?

@@ -26,17 +26,19 @@ fn view() -> ClusterView {
     view
 }
 
+fn chunk(pg: u32, index: u32) -> ChunkId {
+    ChunkId { pg: PgId(pg), index }
+}
+
+fn extent((pg, index): (u32, u32), length: u64, kind: ExtentKind) -> Extent {
+    Extent { file_offset: 0, length, chunk: chunk(pg, index), chunk_offset: 0, kind: Some(kind), shared: false }
+}
+
 fn file() -> (u64, Vec<Extent>) {
     let layout: Layout = "rs-6-3/64k".parse().expect("a layout");
     let stripe = Stripe::new(6, 64 << 10).expect("a stripe");
-    let rows = Extent {
-        length: 10 * stripe.row(),
-        pg: 1,
-        index: 7,
-        flags: ExtentKind::Erasure(stripe).to_flags(),
-        ..Extent::default()
-    };
-    let tail = Extent { file_offset: rows.length, length: 1000, pg: 2, index: 3, ..Extent::default() };
+    let rows = extent((1, 7), 10 * stripe.row(), ExtentKind::Erasure(stripe));
+    let tail = Extent { file_offset: rows.length, ..extent((2, 3), 1000, ExtentKind::Plain) };
     (layout.to_bits(), vec![rows, tail])
 }
 
@@ -84,7 +86,7 @@ fn losses_are_the_least_of_all_extents() {
     assert_eq!((lost.losses, lost.weakest), (None, Some(1)));
     assert!(lost.text().contains("cannot be read as a whole now: pg1 (rs-6-3) has 5 of 9 members in service, 6 are"));
     assert_eq!(Redundancy::of(&view, layout, &[], &[], &Known::default()).text(), "nothing is stored yet");
-    let unknown = Extent { pg: 99, length: 10, ..Extent::default() };
+    let unknown = extent((99, 0), 10, ExtentKind::Plain);
     let unknown = Redundancy::of(&view, layout, &[unknown], &[], &Known::default());
     assert_eq!((unknown.raw, unknown.losses), (40, None), "copies of what the layout says");
 }
@@ -94,13 +96,12 @@ fn losses_are_the_least_of_all_extents() {
 fn every_column_of_a_stripe_set_counts() {
     let mut view = view();
     let stripe = Stripe::new(2, 64 << 10).expect("a stripe");
-    let flags = ExtentKind::Set(stripe).to_flags();
-    let extent = Extent { length: 300_000, pg: 2, index: 1, flags, ..Extent::default() };
+    let extent = extent((2, 1), 300_000, ExtentKind::Set(stripe));
     let mut other = view.pgs[&2].clone();
     other.id = PgId(3);
     view.pgs.insert(3, other);
     fail(&mut view, 3, 3);
-    let set = StripeSet { pg: 2, index: 1, column_pgs: vec![2, 3], column_indices: vec![1, 5] };
+    let set = StripeSet { first: chunk(2, 1), columns: vec![chunk(2, 1), chunk(3, 5)] };
     let found = Redundancy::of(&view, 0x1000_8004, &[extent], &[set], &Known::default());
     assert_eq!((found.chunks, found.present, found.missing, found.losses), (2, 5, 3, Some(0)));
     assert_eq!(found.text(), "5 of 8 copies present in 2 chunks, 3 missing; survives no more loss");

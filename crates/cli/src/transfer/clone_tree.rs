@@ -13,9 +13,10 @@ use crate::remote::NamedFor;
 use crate::report::{Done, Report};
 use crate::transfer::hidden::Hidden;
 use crate::transfer::rechunk::Rechunk;
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::{CloneRange, NewFile, SetAttributes, SetTime};
 use cairn_client::{FileReader, RemotePath, TreeNode, TreeStep, TreeWalk, WriteOptions};
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::{Attributes, CloneRangeRequest, CreateRequest, SetattrRequest};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,11 +28,6 @@ const IN_FLIGHT: usize = 64;
 const COPIES: usize = 4;
 /// How often a file is tried that is changed meanwhile.
 const TRIES: usize = 4;
-
-const MODE: u32 = 1;
-const OWNER: u32 = 0b110;
-const SIZE: u32 = 1 << 3;
-const TIMES: u32 = 0b11 << 4;
 
 /// See the module.
 pub struct CloneTree {
@@ -186,11 +182,15 @@ impl CloneTree {
         if !self.is_root && source.uid != volume.who().uid {
             mode &= !0o6000;
         }
-        let is_link = is_symlink(source.mode);
-        let valid = TIMES | if is_link { 0 } else { MODE } | if self.is_root { OWNER } else { 0 };
-        let (uid, gid, atime_ns, mtime_ns) = (source.uid, source.gid, source.atime_ns, source.mtime_ns);
-        let request = SetattrRequest { valid, mode, uid, gid, atime_ns, mtime_ns, ..Default::default() };
-        volume.setattr(inode, &path.path, request).await.map_err(|error| error.named_for(path))?;
+        let set = SetAttributes {
+            mode: (!is_symlink(source.mode)).then_some(mode),
+            uid: self.is_root.then_some(source.uid),
+            gid: self.is_root.then_some(source.gid),
+            atime: Some(SetTime::At(source.atime_ns)),
+            mtime: Some(SetTime::At(source.mtime_ns)),
+            ..SetAttributes::default()
+        };
+        volume.setattr(inode, &path.path, set).await.map_err(|error| error.named_for(path))?;
         for name in volume.list_xattr(source.inode).await.map_err(|error| error.named_for(path))? {
             // What only root may set.
             if !self.is_root && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
@@ -239,14 +239,14 @@ impl CloneTree {
             return Ok((made.attributes.inode, Done::Symlink));
         }
         let is_file = is_regular(source.mode);
-        let request = CreateRequest {
+        let new = NewFile {
             mode: source.mode & TYPE_MASK | 0o600,
             rdev: source.rdev,
             layout: if is_file { source.layout } else { 0 },
             exclusive: true,
-            ..Default::default()
+            ..NewFile::default()
         };
-        let made = volume.create_at(parent, path.name(), &path.path, request).await.map_err(named)?;
+        let made = volume.create_at(parent, path.name(), &path.path, new).await.map_err(named)?;
         if !is_file {
             self.dress(source, made.inode, path).await?;
             return Ok((made.inode, Done::File(0)));
@@ -274,8 +274,8 @@ impl CloneTree {
                 return Ok((inode, source));
             }
             if source.stored_bytes == 0 && source.volatile_of == 0 {
-                let request = SetattrRequest { valid: SIZE, size: source.size, ..Default::default() };
-                volume.setattr(inode, &path.path, request).await.map_err(|error| error.named_for(path))?;
+                let set = SetAttributes::to_size(source.size);
+                volume.setattr(inode, &path.path, set).await.map_err(|error| error.named_for(path))?;
                 return Ok((inode, source));
             }
             if self.share(&source, inode, path).await? {
@@ -300,16 +300,16 @@ impl CloneTree {
         }
         let (mut at, mut version) = (0, source.data_version);
         while at < source.size {
-            let request = CloneRangeRequest {
+            let range = CloneRange {
                 source: source.inode,
                 source_offset: at,
                 inode,
                 offset: at,
                 length: source.size - at,
-                if_source_version: version,
-                ..Default::default()
+                if_source_version: Some(version),
+                ..CloneRange::default()
             };
-            let cloned = self.hidden.volume.clone_range(&path.path, request).await;
+            let cloned = self.hidden.volume.clone_range(&path.path, range).await;
             let Some(cloned) = cloned.map_err(|error| error.named_for(path))? else { return Ok(false) };
             (at, version) = (at + cloned.length, cloned.source.data_version);
         }

@@ -11,9 +11,11 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::mode::{TYPE_REGULAR, is_directory};
 use crate::remote::NamedFor;
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::{NewFile, SetAttributes};
+use cairn_client::locks::{FileLock, LOCK_TO_THE_END, LockFamily, LockMode};
 use cairn_client::{RemotePath, RenameMode, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, CreateRequest, SetLockRequest, SetattrRequest};
 
 /// What is built.
 const TREE: &[u8] = b"tree";
@@ -22,7 +24,6 @@ const LINKS: &[u8] = b"links";
 const LOCK: &[u8] = b"lock";
 /// So much of the target's name is in the name of the place.
 const NAME_MAX: usize = 200;
-const MODE: u32 = 1;
 
 /// See the module.
 pub struct Hidden {
@@ -55,10 +56,11 @@ impl Hidden {
 
     /// Held as long as this process lives.
     async fn lock(&self) -> Result<()> {
-        let request = CreateRequest { mode: TYPE_REGULAR | 0o600, ..Default::default() };
-        let file = self.volume.create_at(self.inode, LOCK, &self.place.path, request).await;
+        let new = NewFile { mode: TYPE_REGULAR | 0o600, ..NewFile::default() };
+        let file = self.volume.create_at(self.inode, LOCK, &self.place.path, new).await;
         let file = file.map_err(|error| error.named_for(&self.place))?;
-        let lock = SetLockRequest { owner: 1, kind: 1, r#type: 2, end: i64::MAX as u64, ..Default::default() };
+        let (family, mode) = (LockFamily::Flock, LockMode::Write);
+        let lock = FileLock { family, mode, owner: 1, start: 0, end: LOCK_TO_THE_END, pid: 0 };
         match self.volume.set_lock(file.inode, &self.place.path, lock).await {
             Err(error) if error.code() == Some(ErrorCode::Locked) => {
                 let text = format!(
@@ -80,8 +82,8 @@ impl Hidden {
                 _ => {}
             }
         }
-        let request = SetattrRequest { valid: MODE, mode: 0o700, ..Default::default() };
-        self.volume.setattr(self.inode, &self.place.path, request).await.map(|_| ())
+        let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+        self.volume.setattr(self.inode, &self.place.path, set).await.map(|_| ())
     }
 
     /// Where the tree is built.

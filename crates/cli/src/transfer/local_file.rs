@@ -21,9 +21,7 @@ const FETCH_STEP: u64 = 8 << 20;
 
 /// The attributes that a copy gets.
 pub fn meta_of(found: &Metadata) -> Meta {
-    let ns = |seconds: i64, nanos: i64| {
-        u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(nanos.max(0) as u64)
-    };
+    let ns = |seconds: i64, nanos: i64| seconds.max(0).saturating_mul(1_000_000_000).saturating_add(nanos.max(0));
     Meta {
         mode: found.mode() & 0o7777,
         atime_ns: ns(found.atime(), found.atime_nsec()),

@@ -4,9 +4,9 @@
 //! must come last (times, a mode that forbids writing) are set.
 use crate::report::Report;
 use crate::transfer::replace::Replacing;
+use cairn_client::changes::SetAttributes;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::Layout;
-use cairn_wire::meta::SetattrRequest;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -45,7 +45,7 @@ pub struct RemoteDir {
     shared: Arc<DirShared>,
     state: watch::Sender<State>,
     /// Attributes to set at the end.
-    last: parking_lot::Mutex<Option<SetattrRequest>>,
+    last: parking_lot::Mutex<Option<SetAttributes>>,
     /// Keeps the directory above unfinished.
     above: Option<Arc<RemoteDir>>,
 }
@@ -83,7 +83,7 @@ impl RemoteDir {
         self.state.send_replace(State::Failed);
     }
     /// Attributes that are set when everything in it is done.
-    pub fn set_last(&self, request: SetattrRequest) {
+    pub fn set_last(&self, request: SetAttributes) {
         *self.last.lock() = Some(request);
     }
     pub fn above(&self) -> Option<&Arc<RemoteDir>> {

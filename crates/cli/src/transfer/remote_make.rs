@@ -8,25 +8,22 @@ use crate::report::{Done, Report};
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::{DirShared, Ready, RemoteDir};
 use crate::transfer::replace::{New, ReplaceOptions, stored_time};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::{SetAttributes, SetTime};
 use cairn_client::{RemotePath, Volume, WriteOptions};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::{Attributes, SetattrRequest};
 use std::sync::{Arc, LazyLock};
 
 static RNG: LazyLock<FastRng> = LazyLock::new(FastRng::from_os);
-
-const MODE: u32 = 1;
-const OWNER: u32 = 0b110;
-const TIMES: u32 = 0b11_0000;
 
 /// Attributes of a source that its copy gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Permission bits.
     pub mode: u32,
-    pub atime_ns: u64,
-    pub mtime_ns: u64,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
     pub owner: (u32, u32),
 }
 
@@ -75,17 +72,16 @@ impl MakeOptions {
             owner: self.owner.then_some(meta.owner),
         }
     }
-    fn last(&self, meta: &Meta, made_mode: u32) -> SetattrRequest {
-        let mut request =
-            SetattrRequest { valid: TIMES, atime_ns: meta.atime_ns, mtime_ns: meta.mtime_ns, ..Default::default() };
-        let mode = meta.mode & 0o7777;
-        if made_mode & 0o7777 != mode {
-            (request.valid, request.mode) = (request.valid | MODE, mode);
+    fn last(&self, meta: &Meta, made_mode: u32) -> SetAttributes {
+        let owner = self.owner.then_some(meta.owner);
+        SetAttributes {
+            mode: Some(meta.mode & 0o7777).filter(|mode| made_mode & 0o7777 != *mode),
+            uid: owner.map(|(uid, _)| uid),
+            gid: owner.map(|(_, gid)| gid),
+            atime: Some(SetTime::At(meta.atime_ns)),
+            mtime: Some(SetTime::At(meta.mtime_ns)),
+            ..SetAttributes::default()
         }
-        if self.owner {
-            (request.valid, (request.uid, request.gid)) = (request.valid | OWNER, meta.owner);
-        }
-        request
     }
 }
 
@@ -183,8 +179,8 @@ pub async fn make_symlink(
         result => result.map_err(|e| e.named_for(at))?.attributes,
     };
     if options.owner {
-        let request = SetattrRequest { valid: OWNER | TIMES, ..options.last(meta, meta.mode) };
-        shared.volume.setattr(made.inode, &at.path, request).await.map_err(|e| e.named_for(at))?;
+        let set = SetAttributes { mode: None, ..options.last(meta, meta.mode) };
+        shared.volume.setattr(made.inode, &at.path, set).await.map_err(|e| e.named_for(at))?;
     }
     Ok(Made::Done(Done::Symlink))
 }

@@ -9,10 +9,10 @@ use crate::remote::NamedFor;
 use crate::report::Report;
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::Ready;
+use cairn_client::attributes::Attributes;
 use cairn_client::trash::Trash;
 use cairn_client::{Client, FileWriter, RemotePath, RenameMode, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::Attributes;
 use std::io::{BufRead, IsTerminal, Write};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -44,13 +44,13 @@ impl ReplaceOptions {
 /// What is to be put somewhere.
 #[derive(Clone, Copy, Debug)]
 pub enum New<'a> {
-    File { size: u64, mtime_ns: u64 },
+    File { size: u64, mtime_ns: i64 },
     Link(&'a [u8]),
 }
 
 /// The time of change that a file gets: 0 means "now" on the wire.
-pub fn stored_time(mtime_ns: u64) -> u64 {
-    mtime_ns.max(1)
+pub fn stored_time(mtime_ns: i64) -> i64 {
+    if mtime_ns == 0 { 1 } else { mtime_ns }
 }
 
 /// For the targets of one volume.

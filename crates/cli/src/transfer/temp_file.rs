@@ -37,8 +37,8 @@ pub fn remove_all() {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finish {
     pub mode: u32,
-    pub atime_ns: u64,
-    pub mtime_ns: u64,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
     /// Set, if given.
     pub owner: Option<(u32, u32)>,
     /// Wait until it is on stable storage.
@@ -172,13 +172,16 @@ fn temp_name(target: &Path, random: u64) -> PathBuf {
 }
 
 /// Times for the kernel.
-pub fn timestamps(atime_ns: u64, mtime_ns: u64) -> Timestamps {
-    let time = |ns: u64| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
+pub fn timestamps(atime_ns: i64, mtime_ns: i64) -> Timestamps {
+    let time = |ns: i64| {
+        let (tv_sec, tv_nsec) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+        Timespec { tv_sec, tv_nsec: tv_nsec as _ }
+    };
     Timestamps { last_access: time(atime_ns), last_modification: time(mtime_ns) }
 }
 
 /// Sets the times of a path; a symbolic link's own.
-pub fn set_times(path: &Path, atime_ns: u64, mtime_ns: u64) -> std::io::Result<()> {
+pub fn set_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> std::io::Result<()> {
     let times = timestamps(atime_ns, mtime_ns);
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
 }

@@ -1,9 +1,10 @@
 //! Tests of moves against a cluster in memory.
 use super::*;
+use crate::attributes::Attributes;
+use crate::changes::{SetAttributes, SetTime};
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use cairn_types::Scheme;
-use cairn_wire::meta::{Attributes, SetattrRequest};
 
 async fn start() -> (FakeCluster, Volume, Volume) {
     let groups = [Scheme::Replicated(3), Scheme::Replicated(3), Scheme::Erasure { k: 3, m: 2 }];
@@ -21,7 +22,7 @@ async fn make(volume: &Volume, path: &[u8], layout: &str) {
 
 async fn packs_of(volume: &Volume, inode: u64) -> (Vec<u64>, BTreeSet<(u32, u32)>) {
     let extents = volume.all_extents(inode).await.expect("extents");
-    (extents.iter().map(|e| e.file_offset).collect(), extents.iter().map(|e| (e.pg, e.index)).collect())
+    (extents.iter().map(|e| e.file_offset).collect(), extents.iter().map(|e| (e.chunk.pg.0, e.chunk.index)).collect())
 }
 
 async fn contents(volume: &Volume, path: &[u8]) -> Vec<u8> {
@@ -56,7 +57,7 @@ async fn pieces_of_all_kinds_are_moved_as_they_are() {
         }
         handle.close().await.expect("closed");
         let before = volume.stat(name, true).await.expect("there");
-        let times = SetattrRequest { valid: 0b10_0000, mtime_ns: 12_345, ..Default::default() };
+        let times = SetAttributes { mtime: Some(SetTime::At(12_345)), ..Default::default() };
         let before = volume.setattr(before.inode, name, times).await.map_or(before, |now| now);
         let (offsets, packs) = packs_of(&volume, before.inode).await;
         let moved = mover.move_out(before.inode, &offsets, &packs).await.expect("moved").expect("nobody is in the way");

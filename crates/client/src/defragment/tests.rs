@@ -1,15 +1,16 @@
 //! Tests of defragmentation against a cluster in memory: how fragmented files get, what becomes of them, and writers in
 //! the middle of it.
 use super::*;
+use crate::changes::{CloneRange, SetAttributes};
 use crate::connect::Client;
 use crate::fake::{Fake, FakeCluster};
 use crate::file_writer::WriteOptions;
 use crate::handle::FileHandle;
 use crate::net::{LocalCall, LocalServers};
 use cairn_env::{FastRng, Rng};
-use cairn_types::{EXTENT_SHARED, Scheme};
+use cairn_types::Scheme;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{CloneRangeRequest, PunchRequest};
+use cairn_wire::meta::PunchRequest;
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -175,7 +176,7 @@ async fn clones_go_on_sharing() {
     let (original, from) = (model.clone(), source.inode());
     source.close().await.expect("closed");
     let handle = make(&volume, b"/c", "r3").await;
-    let request = CloneRangeRequest { source: from, inode: handle.inode(), length: 2 << 20, ..Default::default() };
+    let request = CloneRange { source: from, inode: handle.inode(), length: 2 << 20, ..Default::default() };
     let cloned = volume.clone_range(b"/c", request).await.expect("cloned").expect("shared");
     assert_eq!(cloned.length, 2 << 20);
     handle.close().await.expect("closed");
@@ -191,7 +192,7 @@ async fn clones_go_on_sharing() {
     handle.close().await.expect("closed");
     let shared = async || {
         let extents = volume.all_extents(inode).await.expect("extents");
-        extents.iter().filter(|e| e.flags & EXTENT_SHARED != 0).map(|e| e.length).sum::<u64>()
+        extents.iter().filter(|e| e.shared).map(|e| e.length).sum::<u64>()
     };
     let before = shared().await;
     defragmented(&cluster, &volume, &mover, b"/c", &model).await;
@@ -220,8 +221,8 @@ async fn old_blocks_of_a_removed_member_are_not_moved() {
         let mut handle = volume.open(b"/f").await.expect("opened");
         let extents = volume.all_extents(handle.inode()).await.expect("extents");
         // The mover's map is from before.
-        assert!(mover.cluster().view().pgs.contains_key(&extents[0].pg));
-        for pg in extents.iter().map(|extent| extent.pg).collect::<std::collections::BTreeSet<u32>>() {
+        assert!(mover.cluster().view().pgs.contains_key(&extents[0].chunk.pg.0));
+        for pg in extents.iter().map(|extent| extent.chunk.pg.0).collect::<std::collections::BTreeSet<u32>>() {
             let removed = cluster.members(pg)[place];
             let mut state = cluster.fake.state.lock();
             let known = state.pgs[&pg].epoch;
@@ -355,14 +356,13 @@ async fn meanwhile(
         Meanwhile::Clone(layout) => {
             let target = make(&volume, b"/clone", layout).await;
             let length = bytes.len() as u64;
-            let request =
-                CloneRangeRequest { source: handle.inode(), inode: target.inode(), length, ..Default::default() };
+            let request = CloneRange { source: handle.inode(), inode: target.inode(), length, ..Default::default() };
             volume.clone_range(b"/clone", request).await.expect("cloned").expect("shared");
             target.close().await.expect("closed");
         }
         Meanwhile::Remove => volume.unlink(b"/f").await.expect("removed"),
         Meanwhile::Chmod => {
-            let request = cairn_wire::meta::SetattrRequest { valid: 1, mode: 0o600, ..Default::default() };
+            let request = SetAttributes { mode: Some(0o600), ..Default::default() };
             volume.setattr(handle.inode(), b"/f", request).await.expect("changed");
         }
     }

@@ -26,12 +26,13 @@ use super::ahead::Blocks;
 use super::budget::Budget;
 use super::dirty::Dirty;
 use super::extents::ExtentCache;
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{Volume, shown};
+use crate::opened::Opened;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{ErrorCode, Layout, Time};
 use cairn_wire::common::{Extent, StripeSet};
-use cairn_wire::meta::{Attributes, OpenResponse};
 use flight::Flight;
 use in_place::InPlace;
 use later::Later;
@@ -79,9 +80,9 @@ struct State {
     appended_from: Option<u64>,
     rivals: Rivals,
     /// Of the last write or as it was set since; `None`: the server's time of the publish.
-    mtime_ns: Option<u64>,
+    mtime_ns: Option<i64>,
     /// When the last write was that is not published.
-    wrote_ns: u64,
+    wrote_ns: i64,
     /// On whose behalf it is published.
     writer: Volume,
     /// Times that somebody else was found to have changed the contents.
@@ -234,10 +235,8 @@ fn of_contents(contents: Attributes, other: Attributes) -> Attributes {
 
 impl FileData {
     /// A file as an open answered it. `volume`: on whose behalf it is read.
-    pub fn new(volume: &Volume, shown_as: &[u8], opened: &OpenResponse, budget: Arc<Budget>) -> Result<Arc<FileData>> {
-        let Some(attributes) = opened.attributes else {
-            return Err(ClientError::protocol(&shown(shown_as), "the answer has no attributes"));
-        };
+    pub fn new(volume: &Volume, shown_as: &[u8], opened: &Opened, budget: Arc<Budget>) -> Result<Arc<FileData>> {
+        let attributes = opened.attributes;
         let layout = Layout::from_bits(attributes.layout)
             .ok_or_else(|| ClientError::protocol(&shown(shown_as), "the file's layout is not known to this version"))?;
         let mut extents = ExtentCache::default();
@@ -382,8 +381,8 @@ impl FileData {
         });
     }
     /// The answer of another open.
-    pub fn reopened(&self, opened: &OpenResponse) {
-        let Some(attributes) = opened.attributes else { return };
+    pub fn reopened(&self, opened: &Opened) {
+        let attributes = opened.attributes;
         let now = self.now();
         self.with(0, |state| {
             let fits = state.learn(attributes, now, By::Unknown);
@@ -427,7 +426,7 @@ impl FileData {
 
     /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget
     /// before; the time is that of the write.
-    pub fn write(self: &Arc<Self>, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) -> Result<()> {
+    pub fn write(self: &Arc<Self>, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: i64) -> Result<()> {
         let reserved = data.len();
         if offset.checked_add(reserved as u64).is_none_or(|end| end > i64::MAX as u64) {
             self.budget.release(reserved);
@@ -437,7 +436,7 @@ impl FileData {
         Ok(())
     }
     /// Puts bytes behind the end, wherever it turns out to be. Returns where that is as far as is known.
-    pub fn append(self: &Arc<Self>, writer: &Volume, data: SharedBuf, mtime_ns: u64) -> Result<u64> {
+    pub fn append(self: &Arc<Self>, writer: &Volume, data: SharedBuf, mtime_ns: i64) -> Result<u64> {
         let reserved = data.len();
         self.with(reserved, |state| {
             let offset = state.size();
@@ -449,7 +448,7 @@ impl FileData {
             Ok(offset)
         })
     }
-    fn put(&self, state: &mut State, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: u64) {
+    fn put(&self, state: &mut State, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: i64) {
         let now = self.now();
         state.writer = writer.clone();
         state.mtime_ns = Some(mtime_ns).filter(|ns| *ns != 0);
@@ -460,7 +459,7 @@ impl FileData {
         state.dirty.write(offset, data);
     }
     /// The modification time was set: what is published later does not change it.
-    pub fn set_mtime(&self, mtime_ns: u64) {
+    pub fn set_mtime(&self, mtime_ns: i64) {
         let mut state = self.state.lock();
         if state.unpublished_since.is_some() || state.in_place.untold.is_some() {
             state.mtime_ns = Some(mtime_ns);

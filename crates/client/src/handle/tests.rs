@@ -1,12 +1,12 @@
 //! Tests of handles against a cluster in memory: random operations beside a plain vector of bytes, layout by layout.
 use super::*;
 use crate::connect::Client;
+use crate::extent::Extent;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use crate::{Conversion, ConversionControl};
 use cairn_env::{FastRng, Rng};
 use cairn_types::{ExtentKind, Layout, Scheme};
-use cairn_wire::common::Extent;
 use std::time::Duration;
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
@@ -30,7 +30,7 @@ async fn start(layout: &str) -> (FakeCluster, Client, Volume, FileHandle) {
 
 async fn kinds(volume: &Volume, inode: u64) -> Vec<(u64, u64, bool)> {
     let extents = volume.all_extents(inode).await.expect("extents");
-    let striped = |e: &Extent| ExtentKind::from_flags(e.flags) != Some(ExtentKind::Plain);
+    let striped = |e: &Extent| e.kind != Some(ExtentKind::Plain);
     extents.iter().map(|e| (e.file_offset, e.length, striped(e))).collect()
 }
 
@@ -313,10 +313,10 @@ async fn an_open_file_finds_its_bytes_where_they_were_moved() {
         let (to, control) = ("r3".parse().expect("a layout"), ConversionControl::default());
         volume.convert(inode, b"/f", to, &control).await.expect("converted");
         let after = volume.all_extents(inode).await.expect("extents");
-        let is_left = |old: &&Extent| !after.iter().any(|new| (new.pg, new.index) == (old.pg, old.index));
+        let is_left = |old: &&Extent| !after.iter().any(|new| new.chunk == old.chunk);
         let left: Vec<&Extent> = before.iter().filter(is_left).collect();
         assert!(!left.is_empty());
-        left.into_iter().for_each(|old| cluster.forget_chunk(old.pg, old.index));
+        left.into_iter().for_each(|old| cluster.forget_chunk(old.chunk.pg.0, old.chunk.index));
         if appends {
             handle.append(&[7; 3_000]).await.expect("appended");
             bytes.extend([7; 3_000]);

@@ -4,6 +4,7 @@ use super::route::To;
 use super::session::{Session, SlotLease};
 use super::shards::KnownShards;
 use crate::cluster::Cluster;
+use crate::credentials::Credentials;
 use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use crate::late::Members;
@@ -11,7 +12,7 @@ use crate::leader::{Failure, Group, Verdict, ask_leader};
 use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
-use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{OpenSessionRequest, OpenSessionResponse};
 use cairn_wire::meta::{DiscardRequest, EndSessionRequest, MetaHeader};
@@ -162,7 +163,7 @@ impl MetaCaller {
     }
 
     pub(super) fn header(&self, partition: u32, session: SessionId, slot: u32, sequence: u64) -> MetaHeader {
-        MetaHeader { volume: self.volume, partition, session: session.0, slot, sequence, who: Some(self.who.clone()) }
+        MetaHeader { volume: self.volume, partition, session: session.0, slot, sequence, who: Some(self.who.to_wire()) }
     }
 
     /// Header of a read.

@@ -9,13 +9,14 @@
 use super::call::MetaCaller;
 use super::route::To;
 use super::session::Session;
+use crate::credentials::Credentials;
 use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::leader::Failure;
 use crate::stale::Pace;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::common::{Credentials, Empty};
+use cairn_wire::common::Empty;
 use cairn_wire::meta::{
     AttributesResponse, HoldRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader, OverwriteLeaseRequest,
     OverwriteLeaseResponse, ReleaseRequest, WantedLease,
@@ -247,7 +248,7 @@ async fn hold_unlinked(caller: &Arc<MetaCaller>, session: &Arc<Session>, partiti
     let what = format!("holding inode {inode}");
     let make = |mut header: MetaHeader| {
         // It was opened with its user's permission; what the mode says by now does not matter.
-        header.who = Some(Credentials::default());
+        header.who = Some(Credentials::default().to_wire());
         HoldRequest { header: Some(header), inode, write: false }
     };
     let held = match session.own_slot(partition).await {

@@ -3,11 +3,11 @@
 //! A partition resolves up to the first inode that another one has, of which it knows the number and the type. The
 //! client goes on there. Between both the entry may be removed: then the path is walked again from the root.
 use super::call::MetaCaller;
-use super::volume::is_placeholder;
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
-use cairn_wire::meta::{Attributes, ResolveRequest, ResolveResponse};
+use cairn_wire::meta::{ResolveRequest, ResolveResponse};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
             in_shard: shard_of.is_some(),
         };
         let answer: ResolveResponse = caller.read_by(&shown, at, Opcode::Resolve, request).await?;
-        let attributes = answer.attributes.ok_or_else(|| ClientError::protocol(&shown, "no attributes"))?;
+        let attributes = Attributes::of_answer(answer.attributes).map_err(|odd| odd.of(&shown))?;
         let before = rest.len();
         drop_consumed(&mut rest, answer.consumed as usize);
         // What is in a shard is in the directory.
@@ -73,7 +73,7 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
             shard_of = Some(attributes.inode);
             continue;
         }
-        if answer.error == 0 && is_placeholder(&attributes) {
+        if answer.error == 0 && attributes.is_placeholder() {
             if !whole && rest.is_empty() && attributes.mode & TYPE_MASK == TYPE_DIRECTORY {
                 return Ok(attributes);
             }

@@ -17,9 +17,13 @@ use super::route::Addressed;
 use super::shards::Places;
 use crate::append::stream::{StreamHandle, start};
 use crate::append::target::Target;
+use crate::attributes::Attributes;
+use crate::changes::{NewFile, SetAttributes};
 use crate::cluster::Cluster;
+use crate::credentials::Credentials;
 use crate::discard::{CLOSE_PATIENCE, Discards};
 use crate::error::{ClientError, Result};
+use crate::extent::{Extent, ExtentPage};
 use crate::overwrite::Overwrites;
 use crate::read::latency::Latency;
 use crate::stripe::stream::StripedHandle;
@@ -27,7 +31,7 @@ use crate::stripe::streams::StripedStreams;
 use crate::volatile::VolatileFiles;
 use cairn_types::{ErrorCode, PgClass, Scheme, Stripe};
 use cairn_wire::Opcode;
-use cairn_wire::common::{Credentials, Empty, Extent};
+use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -201,7 +205,7 @@ impl Volume {
         match self.mkdir(path, mode, 0).await {
             Err(error) if error.code() == Some(ErrorCode::Exists) => {
                 let found = self.stat(path, true).await?;
-                if found.mode & 0o170_000 == 0o040_000 { Ok(found) } else { Err(error) }
+                if found.is_directory() { Ok(found) } else { Err(error) }
             }
             Err(error) if error.is_not_found() => {
                 let cut = path.iter().rposition(|b| *b == b'/').unwrap_or(0).max(1);
@@ -269,11 +273,14 @@ impl Volume {
         let inode = self.stat(path, false).await?.inode;
         self.readlink_inode(inode, path).await
     }
-    /// Makes a file, or answers the existing one unless `request.exclusive`. Header, parent and name are filled in
-    /// here.
-    pub async fn create(&self, path: &[u8], request: CreateRequest) -> Result<Attributes> {
+    /// Makes a file, or answers the existing one unless `new.exclusive`.
+    pub async fn create(&self, path: &[u8], new: NewFile) -> Result<Attributes> {
+        self.create_as(path, new.to_wire()).await
+    }
+    /// The same of any file, also with contents. Header, parent and name are filled in here.
+    pub(crate) async fn create_as(&self, path: &[u8], request: CreateRequest) -> Result<Attributes> {
         let (parent, name) = self.parent_of(path).await?;
-        self.create_at(parent, name, path, request).await
+        self.create_as_at(parent, name, path, request).await
     }
     /// A file without a name, held by this session, in the directory of `path`.
     pub(crate) async fn create_unnamed(&self, path: &[u8], mode: u32, layout: u64) -> Result<Attributes> {
@@ -281,8 +288,19 @@ impl Volume {
         let make = |header| CreateUnnamedRequest { header: Some(header), parent, mode, layout, umask: 0 };
         attributes(self.mutate(path, parent, Opcode::CreateUnnamed, make).await?)
     }
-    /// Changes attributes; `request.valid` says which. Header and inode are filled in here.
-    pub async fn setattr(&self, inode: u64, shown_as: &[u8], request: SetattrRequest) -> Result<Attributes> {
+    /// Changes attributes.
+    pub async fn setattr(&self, inode: u64, shown_as: &[u8], set: SetAttributes) -> Result<Attributes> {
+        self.setattr_under(inode, shown_as, set, 0).await
+    }
+    /// The same by who may have the file's overwrite lease of that number; 0: nobody has.
+    pub(crate) async fn setattr_under(
+        &self,
+        inode: u64,
+        shown_as: &[u8],
+        set: SetAttributes,
+        lease: u64,
+    ) -> Result<Attributes> {
+        let request = SetattrRequest { lease, ..set.to_wire() };
         let make = |header| SetattrRequest { header: Some(header), inode, ..request };
         self.with_shards(attributes(self.mutate(shown_as, inode, Opcode::Setattr, make).await?)?).await
     }
@@ -308,23 +326,27 @@ impl Volume {
         &self,
         inode: u64,
         shown_as: &[u8],
-        (request, set): (PublishRequest, SetattrRequest),
+        (request, set): (PublishRequest, SetAttributes),
     ) -> Result<Attributes> {
         let publish = Some(PublishRequest { inode, ..request });
-        let set = Some(SetattrRequest { inode, ..set });
+        let set = Some(SetattrRequest { inode, ..set.to_wire() });
         let make = |header| PublishAttributesRequest { header: Some(header), publish, attributes: set };
         attributes(self.mutate(shown_as, inode, Opcode::PublishAttributes, make).await?)
     }
-    /// A page of the extents that overlap the range.
-    pub async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
-        self.extents_page(inode, offset, length, 1024).await
+    /// A page of the extents that overlap the range, for readers and writers of this library.
+    pub(crate) async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
+        self.some_extents(inode, offset, length, 1024).await
+    }
+    /// The same for whoever looks at them.
+    pub async fn extents_page(&self, inode: u64, offset: u64, length: u64) -> Result<ExtentPage> {
+        Ok(ExtentPage::of_wire(&self.extents(inode, offset, length).await?))
     }
     /// All extents of a file.
     pub async fn all_extents(&self, inode: u64) -> Result<Vec<Extent>> {
         let mut all: Vec<Extent> = Vec::new();
         loop {
-            let from = all.last().map_or(0, |e| e.file_offset + e.length);
-            let page = self.extents(inode, from, u64::MAX - from).await?;
+            let from = all.last().map_or(0, Extent::file_end);
+            let page = self.extents_page(inode, from, u64::MAX - from).await?;
             let end = page.end || page.extents.is_empty();
             all.extend(page.extents);
             if end {
@@ -371,16 +393,10 @@ impl Volume {
     }
 }
 
-/// Attributes of an inode that another partition has: number and type, and nothing else.
-pub(crate) fn is_placeholder(attributes: &Attributes) -> bool {
-    let Attributes { mode, nlink, ctime_ns, btime_ns, .. } = *attributes;
-    mode & 0o7777 == 0 && (nlink, ctime_ns, btime_ns) == (0, 0, 0)
-}
-
 pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
 fn attributes(answer: AttributesResponse) -> Result<Attributes> {
-    answer.attributes.ok_or_else(|| ClientError::protocol("attributes", "the answer has none"))
+    Attributes::of_answer(answer.attributes).map_err(|odd| odd.of("attributes"))
 }

@@ -6,7 +6,7 @@ use crate::file_writer::WriteOptions;
 use crate::meta::volume::Volume;
 use crate::read::piece::{Piece, read_piece};
 use cairn_env::buf::SharedBuf;
-use cairn_types::{ChunkId, Layout, MemberState, PgId, Scheme};
+use cairn_types::{Layout, MemberState, Scheme};
 use std::time::Duration;
 
 pub(super) const LENGTH: usize = 700_000;
@@ -142,7 +142,7 @@ async fn members_that_are_not_sure_are_asked_last() {
         state.starting = u32::MAX;
         state.behind.clear();
     }
-    let (chunk, length) = (ChunkId { pg: PgId(extent.pg), index: extent.index }, extent.length);
+    let (chunk, length) = (extent.chunk, extent.length);
     let piece = Piece { chunk, offset: extent.chunk_offset, length, epoch: 0 };
     let got = read_piece(volume.cluster(), &volume.read_latency(), piece).await;
     assert!(got.failed.is_none() && got.data[..] == data()[..length as usize], "{:?}", got.failed);

@@ -1,11 +1,11 @@
 //! Writers and readers of records against a cluster in memory, whose primaries fail as a test says.
 use super::chunk::{AppendChunk, Asks, PUBLISHABLE};
 use super::*;
+use crate::changes::NewFile;
 use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::fake::records::RecordFault;
 use cairn_types::Scheme;
-use cairn_wire::meta::CreateRequest;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn start() -> (FakeCluster, Client, Volume) {
     let cluster = FakeCluster::local(4, &[Scheme::Replicated(3); 3]);
     let client = cluster.connect_local().await;
     let volume = client.volume("default").await.expect("the volume");
-    let request = CreateRequest { mode: 0o100_644, ..CreateRequest::default() };
+    let request = NewFile { mode: 0o100_644, ..NewFile::default() };
     volume.create(FILE, request).await.expect("a file");
     (cluster, client, volume)
 }

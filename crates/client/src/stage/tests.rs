@@ -1,12 +1,13 @@
 //! Tests of encoding against a cluster in memory: what becomes of files, writers in the middle of it, and members that
 //! fail.
 use super::*;
+use crate::changes::CloneRange;
 use crate::connect::Client;
 use crate::convert::Conversion;
+use crate::extent::Extent;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use cairn_types::{MemberState, StageAfter};
-use cairn_wire::meta::CloneRangeRequest;
 use std::time::Duration;
 
 const STAGED: &str = "r3>rs-3-2@2s";
@@ -57,7 +58,7 @@ async fn stage(volume: &Volume, path: &[u8]) -> Stage {
 async fn kinds(volume: &Volume, inode: u64) -> (u64, u64) {
     let extents = volume.all_extents(inode).await.expect("extents");
     let of = |plain: bool| {
-        let is = |e: &&Extent| (ExtentKind::from_flags(e.flags) == Some(ExtentKind::Plain)) == plain;
+        let is = |e: &&Extent| (e.kind == Some(ExtentKind::Plain)) == plain;
         extents.iter().filter(is).map(|e| e.length).sum()
     };
     (of(false), of(true))
@@ -225,12 +226,8 @@ async fn clones_go_on_sharing() {
     let source = put(&volume, b"/s", STAGED, &data).await;
     let clone = async |path: &[u8]| {
         let made = put(&volume, path, STAGED, b"").await;
-        let request = CloneRangeRequest {
-            source: source.inode,
-            inode: made.inode,
-            length: data.len() as u64,
-            ..Default::default()
-        };
+        let request =
+            CloneRange { source: source.inode, inode: made.inode, length: data.len() as u64, ..Default::default() };
         let cloned = volume.clone_range(path, request).await.expect("cloned").expect("shared");
         assert_eq!(cloned.length, data.len() as u64);
         made.inode
@@ -244,8 +241,7 @@ async fn clones_go_on_sharing() {
     let own = put(&volume, b"/o", STAGED, &data).await;
     assert_eq!(encode_all(&volume, own.inode).await.outcome, EncodeOutcome::Done);
     let made = put(&volume, b"/c", STAGED, b"").await;
-    let request =
-        CloneRangeRequest { source: own.inode, inode: made.inode, length: data.len() as u64, ..Default::default() };
+    let request = CloneRange { source: own.inode, inode: made.inode, length: data.len() as u64, ..Default::default() };
     assert_eq!(volume.clone_range(b"/c", request).await.expect("cloned").expect("shared").length, data.len() as u64);
     assert_eq!(stage(&volume, b"/c").await, Stage::Changed, "rows, to be looked at");
     let looked = encode_all(&volume, made.inode).await;

@@ -1,5 +1,6 @@
 //! Tests of striped files against a cluster in memory: what was written comes back, whatever fails meanwhile.
 use crate::ConversionControl;
+use crate::changes::{SetAttributes, SetTime};
 use crate::connect::Client;
 use crate::convert::Conversion;
 use crate::fake::FakeCluster;
@@ -7,7 +8,6 @@ use crate::file_writer::{FileWriter, WriteOptions};
 use crate::meta::volume::Volume;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{ExtentKind, Layout, Scheme};
-use cairn_wire::meta::SetattrRequest;
 use std::time::{Duration, Instant};
 
 const RS: Scheme = Scheme::Erasure { k: 3, m: 2 };
@@ -69,13 +69,13 @@ async fn whole_rows_are_striped_and_the_rest_is_replicated() {
         assert_reads(&volume, &path, &data).await;
         let found = volume.stat(path.as_bytes(), true).await.expect("stat");
         let extents = volume.all_extents(found.inode).await.expect("extents");
-        let striped: u64 = extents.iter().filter(|e| e.flags != 0).map(|e| e.length).sum();
+        let striped: u64 = extents.iter().filter(|e| e.kind != Some(ExtentKind::Plain)).map(|e| e.length).sum();
         // The end of what has rows is cut into rows of the smallest unit; a small file has none.
         let small = 3 * 4096;
         let end = if length < row { 0 } else { length % row / small * small };
         assert_eq!(striped, (length / row * row + end) as u64, "{length} bytes");
         assert_eq!(extents.iter().map(|e| e.length).sum::<u64>(), length as u64);
-        let kinds = extents.iter().filter_map(|e| ExtentKind::from_flags(e.flags)?.stripe());
+        let kinds = extents.iter().filter_map(|e| e.kind?.stripe());
         assert!(kinds.into_iter().all(|s| s.columns() == 3 && matches!(s.unit(), 4096 | 16_384)));
         for (offset, part) in [(0, 10), (row / 2, row), (length / 2, 4097), (length.saturating_sub(9), 100)] {
             let end = (offset + part).min(length);
@@ -248,7 +248,7 @@ async fn a_time_that_is_set_during_a_conversion_stays() {
     let layout: Layout = "rs-3-2/64k".parse().expect("a layout");
     let touch = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let request = SetattrRequest { valid: 1 << 5, mtime_ns: 12_345, ..Default::default() };
+        let request = SetAttributes { mtime: Some(SetTime::At(12_345)), ..Default::default() };
         volume.setattr(inode, b"/f", request).await.expect("touched")
     };
     let control = ConversionControl::default();

@@ -3,7 +3,7 @@ use super::{About, Node};
 use crate::session::Session;
 use crate::session::caller;
 use crate::session::request::Request;
-use cairn_types::{ChunkId, Layout};
+use cairn_types::Layout;
 use cairn_vfs::{Attr, VfsError};
 use serde_json::{Value, json};
 
@@ -51,18 +51,17 @@ impl Session {
         let rows: Vec<Value> = extents
             .iter()
             .map(|extent| {
-                let group = view.pgs.get(&extent.pg);
+                let group = view.pgs.get(&extent.chunk.pg.0);
                 let members = group.map(|group| {
                     let member = |(disk, state): &(u32, cairn_types::MemberState)| {
                         json!({ "disk": format!("d{disk}"), "node": view.disk_address(*disk), "state": state.to_string() })
                     };
                     group.members.iter().map(member).collect::<Vec<Value>>()
                 });
-                let chunk = ChunkId { pg: cairn_types::PgId(extent.pg), index: extent.index };
                 json!({
                     "offset": extent.file_offset,
                     "length": extent.length,
-                    "chunk": chunk.to_string(),
+                    "chunk": extent.chunk.to_string(),
                     "chunk_offset": extent.chunk_offset,
                     "scheme": group.map(|group| group.scheme.to_string()),
                     "members": members,

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use cairn_client::ClientError;
+use cairn_client::volume_state::{FsckProgress, FsckState};
+use cairn_types::InodeId;
 use cairn_wire::Opcode;
 use cairn_wire::data::{ListChunksRequest, ListChunksResponse};
 use cairn_wire::manager::ClusterMap;
-use cairn_wire::meta::{FsckRequest, FsckResponse};
 
 use super::Workload;
 use crate::cluster::Cluster;
@@ -17,9 +19,6 @@ use crate::members::Snapshot;
 const CHECK_PATIENCE: Duration = Duration::from_secs(120);
 /// Time in which what nobody names is gone: sessions end first, and then garbage is looked for again.
 const GARBAGE_PATIENCE: Duration = Duration::from_secs(600);
-/// States of a check.
-const RUNNING: u32 = 1;
-const DONE: u32 = 2;
 
 impl Cluster {
     /// The chunks of all disks, by group and index.
@@ -51,10 +50,9 @@ impl Cluster {
 
 /// The chunks that extents name.
 fn named(live: &[Snapshot]) -> BTreeSet<(u32, u32)> {
-    let extents = live.iter().flat_map(|snapshot| &snapshot.extents).map(|extent| (extent.pg, extent.index));
-    let sets = live.iter().flat_map(|snapshot| &snapshot.sets);
-    let columns = sets.flat_map(|set| set.column_pgs.iter().copied().zip(set.column_indices.iter().copied()));
-    extents.chain(columns).collect()
+    let extents = live.iter().flat_map(|snapshot| &snapshot.extents).map(|extent| extent.chunk);
+    let columns = live.iter().flat_map(|snapshot| &snapshot.sets).flat_map(|set| set.columns.iter().copied());
+    extents.chain(columns).map(|chunk| (chunk.pg.0, chunk.index)).collect()
 }
 
 impl Workload {
@@ -64,7 +62,7 @@ impl Workload {
         let mut last = String::new();
         while begun.elapsed() < CHECK_PATIENCE {
             match self.cluster.runtime.block_on(self.one_check()) {
-                Ok(end) if end.state == DONE && end.found == 0 && end.inodes > 0 => {
+                Ok(end) if end.state == FsckState::Done && end.found == 0 && end.inodes > 0 => {
                     self.count("volumes checked");
                     return Ok(());
                 }
@@ -79,12 +77,13 @@ impl Workload {
         Err(format!("the check of the volume does not end without findings within {CHECK_PATIENCE:?}: {last}"))
     }
 
-    async fn one_check(&self) -> Result<FsckResponse, String> {
-        let ask = |request| async { self.reading.fsck(request).await.map_err(|error| error.to_string()) };
-        let run = ask(FsckRequest { start: true, ..FsckRequest::default() }).await?.run;
+    async fn one_check(&self) -> Result<FsckProgress, String> {
+        let text = |error: ClientError| error.to_string();
+        let partition = self.reading.partition_of(InodeId::ROOT.0).await.map_err(text)?;
+        let run = self.reading.start_fsck(partition, false).await.map_err(text)?;
         loop {
-            let now = ask(FsckRequest { run, ..FsckRequest::default() }).await?;
-            if now.state != RUNNING {
+            let now = self.reading.fsck_progress(partition, run, 0).await.map_err(text)?;
+            if now.state != FsckState::Running {
                 return Ok(now);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -10,10 +10,10 @@ mod portrait;
 
 use std::time::{Duration, Instant};
 
+use cairn_client::changes::{CloneRange, NewFile};
 use cairn_client::{ClientError, Volume};
 use cairn_sim::SimRng;
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::meta::{CloneRangeRequest, CreateRequest};
 
 use super::names::ABOVE;
 use super::{ATTEMPTS, FILES, Workload, beside};
@@ -345,11 +345,11 @@ impl Workload {
     /// False: its layout does not share.
     async fn clone_out(&self, source: Vec<u8>) -> Result<bool, ClientError> {
         let then = self.reading.stat(&source, false).await?;
-        let request = CreateRequest { mode: 0o100_644, layout: then.layout, ..Default::default() };
-        let made = self.volume.create(CLONE, request).await?;
+        let new = NewFile { mode: 0o100_644, layout: then.layout, ..NewFile::default() };
+        let made = self.volume.create(CLONE, new).await?;
         let mut at = 0;
         while at < then.size {
-            let request = CloneRangeRequest {
+            let range = CloneRange {
                 source: then.inode,
                 source_offset: at,
                 inode: made.inode,
@@ -357,7 +357,7 @@ impl Workload {
                 length: then.size - at,
                 ..Default::default()
             };
-            let Some(cloned) = self.volume.clone_range(CLONE, request).await? else { return Ok(false) };
+            let Some(cloned) = self.volume.clone_range(CLONE, range).await? else { return Ok(false) };
             at += cloned.length;
         }
         Ok(true)

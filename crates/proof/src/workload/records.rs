@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use cairn_client::changes::NewFile;
 use cairn_client::record::{RecordAppender, RecordLevel, RecordOptions, RecordTicket};
 use cairn_client::{ClientError, Volume};
 use cairn_sim::SimRng;
 use cairn_types::Layout;
-use cairn_wire::meta::CreateRequest;
 
 use super::{ATTEMPTS, Workload, beside};
 use crate::faults::Planned;
@@ -174,9 +174,9 @@ impl Workload {
     fn make_records(&mut self) -> Result<bool, String> {
         if !self.records.made {
             let layout: Layout = self.layouts[0];
-            let request = CreateRequest { mode: 0o100_644, layout: layout.to_bits(), ..CreateRequest::default() };
+            let new = NewFile { mode: 0o100_644, layout: layout.to_bits(), ..NewFile::default() };
             let path = self.records.path.clone();
-            match beside(&self.cluster, &mut self.chaos, None, self.volume.create(&path, request))? {
+            match beside(&self.cluster, &mut self.chaos, None, self.volume.create(&path, new))? {
                 Ok(_) => self.records.made = true,
                 Err(error) => self.relieve("files refused", 0, &error)?,
             }

@@ -1,54 +1,22 @@
 //! Attributes: getattr, setattr, access.
-use crate::attr::{Attr, KIND, REGULAR, SetAttr, SetTime};
+use crate::attr::{Attr, SetAttr, SetTime};
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::vfs::{Handle, Vfs, now_ns, of_file};
 use cairn_client::Volume;
-use cairn_wire::meta::{Attributes, SetattrRequest};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::SetAttributes;
 use std::time::Duration;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-const MODE: u32 = 1;
-const UID: u32 = 1 << 1;
-const GID: u32 = 1 << 2;
-const SIZE: u32 = 1 << 3;
-const ATIME: u32 = 1 << 4;
-const MTIME: u32 = 1 << 5;
-const ATIME_NOW: u32 = 1 << 6;
-const MTIME_NOW: u32 = 1 << 7;
-const KILL_PRIVILEGES: u32 = 1 << 9;
-/// An access time that does not change the change time.
-pub(crate) const ATIME_OF_A_READ: u32 = ATIME | 1 << 10;
-
-/// As the wire carries it.
-pub(crate) fn request(set: &SetAttr) -> SetattrRequest {
-    let mut request = SetattrRequest::default();
-    let mut take = |bit: u32, value: Option<u32>| {
-        request.valid |= if value.is_some() { bit } else { 0 };
-        value.unwrap_or_default()
-    };
-    let (mode, uid, gid) = (take(MODE, set.mode), take(UID, set.uid), take(GID, set.gid));
-    (request.mode, request.uid, request.gid) = (mode & 0o7777, uid, gid);
-    if let Some(size) = set.size {
-        request.valid |= SIZE;
-        request.size = size;
-    }
-    let time = |set: Option<SetTime>, bit, now| match set {
-        None => (0, 0),
-        Some(SetTime::Now) => (now, 0),
-        Some(SetTime::At(ns)) => (bit, ns as u64),
-    };
-    let (bits, atime) = time(set.atime, ATIME, ATIME_NOW);
-    request.valid |= bits;
-    request.atime_ns = atime;
-    let (bits, mtime) = time(set.mtime, MTIME, MTIME_NOW);
-    request.valid |= bits;
-    request.mtime_ns = mtime;
-    request.valid |= if set.kill_privileges { KILL_PRIVILEGES } else { 0 };
-    request
+/// What the servers are asked for.
+fn asked(set: &SetAttr) -> SetAttributes {
+    let SetAttr { mode, uid, gid, size, atime, mtime, kill_privileges } = *set;
+    let mode = mode.map(|mode| mode & 0o7777);
+    SetAttributes { mode, uid, gid, size, atime, mtime, kill_privileges, ..SetAttributes::default() }
 }
 
 /// Whether somebody would have fewer rights than before. He could open the file through another mount until the servers
@@ -73,10 +41,10 @@ fn set_later(file: &File, caller: &Caller, volume: &Volume, set: &SetAttr, show:
         return None;
     }
     let now = now_ns();
-    let at = |time: Option<SetTime>| time.map(|time| if time == SetTime::Now { SetTime::At(now as i64) } else { time });
+    let at = |time: Option<SetTime>| time.map(|time| if time == SetTime::Now { SetTime::At(now) } else { time });
     // There are none to be taken away, for which kernels ask with each change of the owner.
     let set = SetAttr { atime: at(set.atime), mtime: at(set.mtime), kill_privileges: false, ..*set };
-    if !file.data.set_later(volume, &request(&set), now) {
+    if !file.data.set_later(volume, &asked(&set), now) {
         return None;
     }
     if set.atime.is_some() {
@@ -129,7 +97,7 @@ impl Vfs {
             _ => self.inner.files.get(ino),
         };
         let (volume, shown_as) = (self.inner.as_user(caller), what.clone().into_bytes());
-        let request = request(&set);
+        let asked = asked(&set);
         if let Some(file) = &file
             && let Some(seen) = set_later(file, caller, &volume, &set, self.inner.options.close_visible)
         {
@@ -138,7 +106,7 @@ impl Vfs {
         }
         let own = file.clone();
         let change = async move {
-            let Some(file) = own else { return Ok(volume.setattr(ino, &shown_as, request).await?) };
+            let Some(file) = own else { return Ok(volume.setattr(ino, &shown_as, asked).await?) };
             match set.mode.unwrap_or_default() & (SETUID | SETGID) {
                 0 => file.data.send_later().await?,
                 // What was written before does not take them away when it is published.
@@ -146,23 +114,23 @@ impl Vfs {
             }
             if set.mtime.is_some() && set.size.is_none() {
                 // What is published later keeps the time that is set now.
-                let ns = if let Some(SetTime::At(ns)) = set.mtime { ns as u64 } else { now_ns() };
+                let ns = if let Some(SetTime::At(ns)) = set.mtime { ns } else { now_ns() };
                 file.data.set_mtime(ns);
             }
             if set.atime.is_some() {
                 file.take_atime();
             }
             if set.size.is_some() {
-                return Ok(file.data.truncate(&volume, request).await?);
+                return Ok(file.data.truncate(&volume, asked).await?);
             }
-            Ok(volume.setattr(ino, &shown_as, request).await?)
+            Ok(volume.setattr(ino, &shown_as, asked).await?)
         };
         if set.atime.is_some() {
             self.inner.atimes.forget(ino);
         }
         self.inner.cache.forget_attributes(ino);
         let found = self.inner.change(&what, change).await?;
-        if file.is_none() && found.nlink == 0 && found.mode & KIND == REGULAR {
+        if file.is_none() && found.nlink == 0 && found.is_regular() {
             // Nobody has it open here, so it was found by a name that another machine took away.
             return Err(VfsError::new(libc::ESTALE, format!("{what} has lost its name; look the path up again")));
         }

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::flags::OpenFlags;
 use crate::vfs::{Handle, Opened, ROOT, Vfs, now_ns};
-use cairn_wire::meta::DirEntry;
+use cairn_client::listing::DirEntry;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ impl Vfs {
             for (number, entry) in (page.first..).zip(&page.entries).skip((at - page.first) as usize) {
                 let item = DirItem {
                     ino: entry.inode,
-                    kind: entry.attributes.as_ref().map_or(entry.kind << 12, |a| a.mode & crate::attr::KIND),
+                    kind: entry.attributes.as_ref().map_or(entry.kind.mode_bits(), |a| a.mode & crate::attr::KIND),
                     name: entry.name.clone(),
                     cookie: number + 3,
                     entry: plus.then(|| self.known_entry(&dir, entry)).flatten(),

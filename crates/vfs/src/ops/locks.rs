@@ -10,22 +10,20 @@ use crate::error::{Result, VfsError};
 use crate::file::Held;
 use crate::lock::{Interrupted, Lock, LockKind, LockRange};
 use crate::vfs::{Handle, Vfs};
+use cairn_client::locks::{FileLock, LockFamily, LockMode};
 use cairn_client::{ClientError, LockWait};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::SetLockRequest;
 use std::sync::Arc;
 use std::time::Duration;
 
-const POSIX: u32 = 0;
-const FLOCK: u32 = 1;
 /// One wait at the server.
 const WAIT_STEP: Duration = Duration::from_secs(2);
 
-fn kind_bits(kind: LockKind) -> u32 {
+fn mode(kind: LockKind) -> LockMode {
     match kind {
-        LockKind::Unlock => 0,
-        LockKind::Read => 1,
-        LockKind::Write => 2,
+        LockKind::Unlock => LockMode::Unlock,
+        LockKind::Read => LockMode::Read,
+        LockKind::Write => LockMode::Write,
     }
 }
 
@@ -37,11 +35,11 @@ impl Vfs {
     /// The lock of somebody else that is in the way of this one.
     pub async fn getlk(&self, handle: Handle, owner: u64, lock: Lock) -> Result<Option<Lock>> {
         let open = self.inner.handles.file(handle)?;
-        let request = lock_request(owner, POSIX, lock);
-        let find = async { Ok(open.volume.get_lock(open.ino(), &request).await?) };
+        let asked = asked(owner, LockFamily::Posix, lock);
+        let find = async { Ok(open.volume.get_lock(open.ino(), asked).await?) };
         let found = self.inner.limited("getlk", find).await?;
         Ok(found.map(|found| Lock {
-            kind: if found.r#type == 2 { LockKind::Write } else { LockKind::Read },
+            kind: if found.mode == LockMode::Write { LockKind::Write } else { LockKind::Read },
             range: LockRange { start: found.start, end: found.end },
             pid: found.pid,
         }))
@@ -51,13 +49,13 @@ impl Vfs {
     /// has to be closed.
     pub async fn setlk(&self, handle: Handle, owner: u64, lock: Lock, wait: Option<Interrupted>) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        self.set_lock(handle, &open, lock_request(owner, POSIX, lock), wait).await
+        self.set_lock(handle, &open, asked(owner, LockFamily::Posix, lock), wait).await
     }
     /// The same for flock(2): whole files, by open file description.
     pub async fn flock(&self, handle: Handle, owner: u64, kind: LockKind, wait: Option<Interrupted>) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
         let lock = Lock { kind, range: LockRange::ALL, pid: 0 };
-        self.set_lock(handle, &open, lock_request(owner, FLOCK, lock), wait).await
+        self.set_lock(handle, &open, asked(owner, LockFamily::Flock, lock), wait).await
     }
 
     /// Locks of a handle's file were those of another process, which is gone: the file fails until it is closed.
@@ -100,14 +98,14 @@ impl Vfs {
         &self,
         handle: Handle,
         open: &Arc<OpenFile>,
-        request: SetLockRequest,
+        lock: FileLock,
         wait: Option<Interrupted>,
     ) -> Result<()> {
         let file = &open.file;
-        let held = Held { owner: request.owner, flock: request.kind == FLOCK };
-        if request.r#type == 0 {
+        let held = Held { owner: lock.owner, flock: lock.family == LockFamily::Flock };
+        if lock.mode == LockMode::Unlock {
             self.flush_locked(open).await?;
-            return self.try_lock(open, request).await.map(|_| ());
+            return self.try_lock(open, lock).await.map(|_| ());
         }
         file.check_locks()?;
         // Before it is granted: the file's release must not miss it.
@@ -125,7 +123,7 @@ impl Vfs {
             std::future::pending().await
         };
         tokio::pin!(interrupted);
-        while !self.try_lock(open, request.clone()).await? {
+        while !self.try_lock(open, lock).await? {
             if !waits {
                 return Err(VfsError::new(libc::EAGAIN, format!("{} is locked by somebody else", open.what())));
             }
@@ -134,7 +132,7 @@ impl Vfs {
             tokio::select! {
                 biased;
                 () = &mut interrupted => return Err(VfsError::new(libc::EINTR, "a signal came")),
-                waited = open.volume.wait_lock(open.ino(), &request, WAIT_STEP) => {
+                waited = open.volume.wait_lock(open.ino(), lock, WAIT_STEP) => {
                     if waited? == LockWait::Deadlock {
                         let text = format!("{}: who has it waits for this lock's owner", open.what());
                         return Err(VfsError::new(libc::EDEADLK, text));
@@ -146,16 +144,16 @@ impl Vfs {
         self.inner.tell_changes(file);
         Ok(())
     }
-    async fn try_lock(&self, open: &Arc<OpenFile>, request: SetLockRequest) -> Result<bool> {
+    async fn try_lock(&self, open: &Arc<OpenFile>, lock: FileLock) -> Result<bool> {
         // The question goes on if nobody waits for its answer any more: locks are given back behind it.
-        let asking = match request.r#type {
-            0 => None,
+        let asking = match lock.mode {
+            LockMode::Unlock => None,
             _ => Some(open.file.asking_for_locks.clone().read_owned().await),
         };
         let own = open.clone();
         let set = async move {
             let _until_answered = asking;
-            own.set_lock(request).await
+            own.set_lock(lock).await
         };
         self.inner.change("lock", set).await
     }
@@ -168,12 +166,12 @@ impl Vfs {
     }
     async fn unlock_all(&self, open: &Arc<OpenFile>, owner: u64, flock: bool) -> Result<()> {
         let lock = Lock { kind: LockKind::Unlock, range: LockRange::ALL, pid: 0 };
-        let request = lock_request(owner, if flock { FLOCK } else { POSIX }, lock);
+        let lock = asked(owner, if flock { LockFamily::Flock } else { LockFamily::Posix }, lock);
         let own = open.clone();
         // Nothing is noted of them any more: it is done whoever waits for it.
         let unlock = async move {
             let _none_is_asked_for = own.file.asking_for_locks.write().await;
-            own.set_lock(request).await.map(|_| ())
+            own.set_lock(lock).await.map(|_| ())
         };
         self.inner.change("lock", unlock).await
     }
@@ -181,9 +179,9 @@ impl Vfs {
 
 impl OpenFile {
     /// False: somebody else is in the way.
-    async fn set_lock(&self, request: SetLockRequest) -> Result<bool> {
+    async fn set_lock(&self, lock: FileLock) -> Result<bool> {
         let ino = self.ino();
-        match self.volume.set_lock(ino, format!("inode {ino}").as_bytes(), request).await {
+        match self.volume.set_lock(ino, format!("inode {ino}").as_bytes(), lock).await {
             Ok(()) => Ok(true),
             Err(error) if is_locked(&error) => Ok(false),
             Err(error) => Err(error.into()),
@@ -191,7 +189,7 @@ impl OpenFile {
     }
 }
 
-fn lock_request(owner: u64, kind: u32, lock: Lock) -> SetLockRequest {
+fn asked(owner: u64, family: LockFamily, lock: Lock) -> FileLock {
     let LockRange { start, end } = lock.range;
-    SetLockRequest { owner, kind, r#type: kind_bits(lock.kind), start, end, pid: lock.pid, ..Default::default() }
+    FileLock { family, mode: mode(lock.kind), owner, start, end, pid: lock.pid }
 }

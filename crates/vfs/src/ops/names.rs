@@ -4,9 +4,10 @@ use crate::cache::Known;
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::vfs::{Inner, ROOT, Vfs, named, shown};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::NewFile;
 use cairn_client::{MadeAt, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, CreateRequest};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -96,9 +97,9 @@ impl Vfs {
     /// Makes a regular file, fifo, socket or device node. `mode`: type and permission bits.
     pub async fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
         let mode = if mode & KIND == 0 { mode | REGULAR } else { mode };
-        let request = CreateRequest { mode, rdev, exclusive: true, umask: caller.umask, ..Default::default() };
+        let new = NewFile { mode, rdev, exclusive: true, umask: caller.umask, ..NewFile::default() };
         self.make(caller, parent, name, async move |volume, name, shown_as| {
-            let attributes = volume.create_at(parent, &name, &shown_as, request).await?;
+            let attributes = volume.create_at(parent, &name, &shown_as, new).await?;
             Ok(MadeAt { attributes, directory: None })
         })
         .await
@@ -170,7 +171,7 @@ impl Vfs {
         self.forget_attributes(ino);
     }
     /// A file was made, or one that had just been made was opened.
-    pub(crate) fn gained(&self, parent: u64, name: &[u8], at_ns: u64) {
+    pub(crate) fn gained(&self, parent: u64, name: &[u8], at_ns: i64) {
         self.inner.cache.forget_name(parent, name);
         self.inner.ahead.forget(parent);
         self.inner.cache.gained_file(parent, at_ns);

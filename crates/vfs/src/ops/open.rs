@@ -10,15 +10,15 @@ use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::flags::OpenFlags;
 use crate::vfs::{Handle, Inner, Opened, Vfs, named, of_file, shown};
+use cairn_client::attributes::Attributes;
+use cairn_client::changes::{NewFile, SetAttributes};
+use cairn_client::opened::Opened as Answered;
 use cairn_client::{ClientError, FileData, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, CreateRequest, OpenResponse, SetattrRequest};
 use std::sync::Arc;
 
 /// Extents that an open brings along.
 const EXTENTS_MAX: u32 = 64;
-/// Bit of a setattr: the size.
-const SET_SIZE: u32 = 1 << 3;
 
 impl Vfs {
     /// Opens a regular file. `flags` of open(2); O_CREAT is [`create`](Self::create). One that has no name is first
@@ -49,8 +49,7 @@ impl Vfs {
             let file = inner.open_file(&user, ino, decoded).await?;
             let attributes_changed = told != Some(look_of(&of_file(&file)));
             if decoded.truncate {
-                let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
-                if let Err(error) = file.data.truncate(&user, request).await {
+                if let Err(error) = file.data.truncate(&user, SetAttributes::to_size(0)).await {
                     inner.close_file(&file).await;
                     return Err(error.into());
                 }
@@ -80,28 +79,28 @@ impl Vfs {
         let create = async move {
             let inner = &vfs.inner;
             let user = inner.as_user(&caller);
-            let request = CreateRequest {
+            let new = NewFile {
                 mode: REGULAR | mode & 0o7777,
                 exclusive: decoded.exclusive,
                 umask: caller.umask,
                 hold: true,
-                ..Default::default()
+                ..NewFile::default()
             };
             let session = user.session_number().await?;
             // Of a file that its owner may not open like this it has to be known who made it: programs lock with that.
             let closed = caller.uid != 0 && (mode & !caller.umask) >> 6 & decoded.access() != decoded.access();
-            let first = CreateRequest { exclusive: decoded.exclusive || closed, ..request.clone() };
+            let first = NewFile { exclusive: decoded.exclusive || closed, ..new };
             let mut made = user.create_at(parent, &name, &shown_as, first).await;
             let there = closed && !decoded.exclusive && made.as_ref().is_err_and(is_there);
             if there {
-                made = user.create_at(parent, &name, &shown_as, request).await;
+                made = user.create_at(parent, &name, &shown_as, new).await;
             }
             match &made {
                 Ok(made) if is_untouched(made) => vfs.gained(parent, &name, made.ctime_ns),
                 _ => vfs.changed(parent, &name),
             }
             let made = inner.unless_gone(made.map_err(VfsError::from), &[parent]).await?;
-            if made.mode & crate::attr::KIND != REGULAR {
+            if !made.is_regular() {
                 user.note_held(made.inode).await?;
                 user.release_inode(made.inode).await?;
                 return Err(VfsError::new(libc::EEXIST, format!("{} is not a regular file", shown(&shown_as))));
@@ -116,7 +115,7 @@ impl Vfs {
                 inner.cache.put_incapable(made.inode, inner.options.attr_ttl);
             }
             let _opening = inner.opening(made.inode).lock().await;
-            let opened = OpenResponse { attributes: Some(made), end: made.stored_bytes == 0, ..Default::default() };
+            let opened = Answered::of(made);
             let file = inner.enter(made.inode, &opened)?;
             inner.was_held(&user, &file, session).await?;
             if new {
@@ -124,8 +123,7 @@ impl Vfs {
             }
             let mut entry = inner.entry(&caller, parent, &name, &made);
             if decoded.truncate && made.size > 0 {
-                let request = SetattrRequest { valid: SET_SIZE, size: 0, ..Default::default() };
-                let cut = match file.data.truncate(&user, request).await {
+                let cut = match file.data.truncate(&user, SetAttributes::to_size(0)).await {
                     Ok(cut) => cut,
                     Err(error) => {
                         inner.close_entered(&file).await;
@@ -152,7 +150,7 @@ impl Vfs {
             let session = user.session_number().await?;
             let made = user.create_unnamed_at(parent, REGULAR | mode & 0o7777, caller.umask, 0).await;
             let made = inner.unless_gone(made.map_err(VfsError::from), &[parent]).await?;
-            let opened = OpenResponse { attributes: Some(made), end: true, ..Default::default() };
+            let opened = Answered::of(made);
             let file = inner.enter(made.inode, &opened)?;
             file.set_held(session);
             let (attr, attr_ttl) = inner.attr(&made);
@@ -228,7 +226,7 @@ impl Inner {
         } else {
             user.open_for_read(ino, flags.access(), EXTENTS_MAX).await
         };
-        let version = opened.as_ref().ok().and_then(|opened| opened.attributes).map(|found| found.data_version);
+        let version = opened.as_ref().ok().map(|opened| opened.attributes.data_version);
         let entered = self.enter_opened(user, ino, flags.access(), opened.map_err(VfsError::from), session).await;
         let file = match entered {
             Ok(file) => file,
@@ -268,8 +266,7 @@ impl Inner {
     async fn enter_held(&self, user: &Volume, ino: u64, session: u64) -> Result<Arc<File>> {
         let attributes = user.hold_inode(ino, format!("inode {ino}").as_bytes(), true).await?;
         check_regular(&attributes)?;
-        let opened =
-            OpenResponse { attributes: Some(attributes), end: attributes.stored_bytes == 0, ..Default::default() };
+        let opened = Answered::of(attributes);
         let file = self.enter(ino, &opened)?;
         file.set_held(session);
         Ok(file)
@@ -304,7 +301,7 @@ impl Inner {
         user: &Volume,
         ino: u64,
         access: u32,
-        opened: Result<OpenResponse>,
+        opened: Result<Answered>,
         session: u64,
     ) -> Result<Arc<File>> {
         let opened = match opened {
@@ -317,8 +314,7 @@ impl Inner {
             }
             opened => opened?,
         };
-        let checked = opened.attributes.as_ref().map_or(Ok(()), check_regular);
-        match checked.and_then(|()| self.enter(ino, &opened)) {
+        match check_regular(&opened.attributes).and_then(|()| self.enter(ino, &opened)) {
             // One open for all handles.
             Ok(file) if file.soft() == session => user.close_for_read(ino).await.map(|()| file).map_err(VfsError::from),
             Ok(file) => {
@@ -332,7 +328,7 @@ impl Inner {
         }
     }
     /// The file with one handle more.
-    fn enter(&self, ino: u64, opened: &OpenResponse) -> Result<Arc<File>> {
+    fn enter(&self, ino: u64, opened: &Answered) -> Result<Arc<File>> {
         if let Some(file) = self.files.join(ino) {
             file.data.reopened(opened);
             return Ok(file);
@@ -411,7 +407,7 @@ impl Inner {
 }
 
 /// What tells two states of a file apart: its size and its times of modification and change.
-type Look = (u64, u64, u64);
+type Look = (u64, i64, i64);
 
 fn look_of(attributes: &Attributes) -> Look {
     (attributes.size, attributes.mtime_ns, attributes.ctime_ns)
@@ -430,8 +426,8 @@ pub(crate) fn end_lease(file: &Arc<File>) {
     });
 }
 
-fn check_regular(attributes: &cairn_wire::meta::Attributes) -> Result<()> {
-    match attributes.mode & crate::attr::KIND == REGULAR {
+fn check_regular(attributes: &Attributes) -> Result<()> {
+    match attributes.is_regular() {
         true => Ok(()),
         false => Err(VfsError::new(libc::EINVAL, format!("inode {} is not a regular file", attributes.inode))),
     }

@@ -42,7 +42,7 @@ impl Vfs {
         let next = page.entries.last().filter(|_| !page.end).map(|last| last.cookie.clone());
         let listed = page.entries.into_iter().map(|entry| {
             let attr = entry.attributes.as_ref().map(|found| Attr::of(&self.inner.seen(found)));
-            let kind = attr.map_or(entry.kind << 12, |attr| attr.mode & KIND);
+            let kind = attr.map_or(entry.kind.mode_bits(), |attr| attr.mode & KIND);
             Listed { name: entry.name, ino: entry.inode, kind, attr }
         });
         Ok(ListedPage { entries: listed.collect(), next })

@@ -1,7 +1,6 @@
 //! Copied ranges share their bytes until one of the files is written.
 use crate::*;
 use cairn_env::{FastRng, Rng};
-use cairn_types::EXTENT_SHARED;
 use cairn_vfs::SetAttr;
 
 const BLOCK: usize = 4096;
@@ -12,7 +11,7 @@ fn pattern(seed: u8, length: usize) -> Vec<u8> {
 
 async fn shared_bytes(vfs: &Vfs, ino: u64) -> u64 {
     let extents = vfs.volume().all_extents(ino).await.expect("extents");
-    extents.iter().filter(|e| e.flags & EXTENT_SHARED != 0).map(|e| e.length).sum()
+    extents.iter().filter(|e| e.shared).map(|e| e.length).sum()
 }
 
 /// A copy would cost what writing the bytes again costs, or a later write to one of the files would change the other.
@@ -23,7 +22,7 @@ async fn a_copy_shares(layout: u64) {
     for name in ["a", "b"] {
         let (ino, handle) = create(&vfs, name, RDWR).await;
         if layout != 0 {
-            let request = cairn_wire::meta::SetattrRequest { valid: 1 << 8, layout, ..Default::default() };
+            let request = cairn_client::changes::SetAttributes { layout: Some(layout), ..Default::default() };
             vfs.volume().setattr(ino, b"f", request).await.expect("the layout of an empty file");
         }
         close(&vfs, handle).await;
@@ -129,7 +128,7 @@ async fn random(layout: u64, seed: u64) {
     for i in 0..3 {
         let (ino, handle) = create(&vfs, &format!("f{i}"), RDWR).await;
         if layout != 0 {
-            let request = cairn_wire::meta::SetattrRequest { valid: 1 << 8, layout, ..Default::default() };
+            let request = cairn_client::changes::SetAttributes { layout: Some(layout), ..Default::default() };
             vfs.volume().setattr(ino, b"f", request).await.expect("the layout of an empty file");
             close(&vfs, handle).await;
         }

@@ -78,8 +78,7 @@ impl Scene {
         if let Some(layout) = layout {
             close(&self.vfs, handle).await;
             let layout: cairn_types::Layout = layout.parse().expect("a layout");
-            let request =
-                cairn_wire::meta::SetattrRequest { valid: 1 << 8, layout: layout.to_bits(), ..Default::default() };
+            let request = cairn_client::changes::SetAttributes { layout: Some(layout.to_bits()), ..Default::default() };
             self.vfs.volume().setattr(ino, b"f", request).await.expect("the layout of an empty file");
             let handle = open(&self.vfs, ino, RDWR).await;
             self.size(ino, handle, LARGEST - 1).await;

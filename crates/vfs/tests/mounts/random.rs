@@ -97,7 +97,7 @@ async fn one_handle(layout: u64, seed: u64, memory: usize) {
     let vfs = mount_with(&cluster, Duration::from_secs(8), few).await;
     let (ino, handle) = create(&vfs, "f", RDWR).await;
     if layout != 0 {
-        let request = cairn_wire::meta::SetattrRequest { valid: 1 << 8, layout, ..Default::default() };
+        let request = cairn_client::changes::SetAttributes { layout: Some(layout), ..Default::default() };
         vfs.volume().setattr(ino, b"f", request).await.expect("the layout of an empty file");
         close(&vfs, handle).await;
     }

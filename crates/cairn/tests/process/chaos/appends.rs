@@ -259,8 +259,8 @@ async fn append(open: &mut FileHandle, records: &[Record], taken: &mut Vec<Recor
 }
 
 async fn create(volume: &Volume, name: &str) -> Result<(), ClientError> {
-    let request = cairn_wire::meta::CreateRequest { mode: 0o666, ..Default::default() };
-    volume.create(name.as_bytes(), request).await.map(|_| ())
+    let new = cairn_client::changes::NewFile { mode: 0o666, ..Default::default() };
+    volume.create(name.as_bytes(), new).await.map(|_| ())
 }
 
 #[cfg(test)]

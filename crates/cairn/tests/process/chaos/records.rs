@@ -119,8 +119,8 @@ impl Recorder {
                 work.counts.not_recorded.add(1);
                 // The file is made by whoever comes first.
                 if error.is_not_found() {
-                    let request = cairn_wire::meta::CreateRequest { mode: 0o666, ..Default::default() };
-                    let _or_by_the_next = volume.create(path(file).as_bytes(), request).await;
+                    let new = cairn_client::changes::NewFile { mode: 0o666, ..Default::default() };
+                    let _or_by_the_next = volume.create(path(file).as_bytes(), new).await;
                 }
             }
             tokio::time::sleep(Duration::from_millis(self.rng.below(300))).await;

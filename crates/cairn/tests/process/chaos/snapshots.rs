@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What has to be the same: mode, links, owner, size and the time of the last write, and a hash of contents or target.
-type Seen = (u32, u64, u32, u64, u64, u64);
+type Seen = (u32, u64, u32, u64, i64, u64);
 /// By path below the snapshot.
 type Portrait = BTreeMap<Vec<u8>, Seen>;
 
@@ -77,7 +77,7 @@ fn portrait_of_mount(root: &Path) -> io::Result<Portrait> {
         }
         let below = path.strip_prefix(root).expect("below").as_os_str().as_bytes();
         let name = if below.is_empty() { Vec::new() } else { [b"/", below].concat() };
-        let mtime = (at.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(at.mtime_nsec() as u64);
+        let mtime = at.mtime().wrapping_mul(1_000_000_000).wrapping_add(at.mtime_nsec());
         let size = if is_directory { 0 } else { at.size() };
         portrait.insert(name, (at.mode(), at.nlink(), at.uid(), size, mtime, contents));
     }

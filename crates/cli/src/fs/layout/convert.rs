@@ -12,12 +12,9 @@ use crate::output::put_name;
 use crate::remote::{Found, expand_all};
 use crate::report::{Done, Report};
 use crate::table::{Align, Table};
+use cairn_client::job::{Job, JobProgress, JobState};
 use cairn_client::{Client, own_process};
 use cairn_types::Layout;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{
-    CancelJobRequest, Job, JobProgress, JobResponse, ListJobsRequest, ListJobsResponse, StartJobRequest,
-};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -26,14 +23,6 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(300);
 /// A server that lives has stopped by then; one that does not is given up a little later.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
-/// Names of the states by their codes.
-const STATES: [&str; 6] = ["queued", "running", "done", "failed", "cancelled", "cancelling"];
-const DONE: u32 = 2;
-const CANCELLED: u32 = 4;
-
-fn is_live(job: &Job) -> bool {
-    matches!(job.state, 0 | 1 | 5)
-}
 
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
@@ -91,14 +80,8 @@ pub(super) async fn start(
 ) -> Result<()> {
     let client = context.client_of(found.at.cluster.as_deref()).await?;
     let shown = found.at.to_string();
-    let request = StartJobRequest {
-        volume: found.volume.id(),
-        path: found.at.path.clone(),
-        layout: layout.to_bits(),
-        who: Some(own_process::credentials()),
-    };
-    let answer: JobResponse = client.manager(&shown, Opcode::StartJob, &request).await?;
-    let mut job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
+    let tree = (found.volume.id(), found.at.path.clone());
+    let mut job = client.start_job(&shown, tree, layout, &own_process::credentials()).await?;
     if !background {
         let id = job.id;
         context.note_interrupt(format!(
@@ -110,30 +93,25 @@ pub(super) async fn start(
     show(context, &job, layout, background)
 }
 
-/// A job that encodes, and no conversion.
-fn encodes(job: &Job) -> bool {
-    Layout::from_bits(job.layout).is_some_and(|layout| layout.stage().is_encoded())
-}
-
 /// Polls until the job ends.
 async fn wait(client: &Client, shown: &str, mut job: Job, report: &Report) -> Result<Job> {
     let mut seen = 0;
     loop {
-        let progress = job.progress.clone().unwrap_or_default();
+        let progress = &job.progress;
         let written = progress.bytes_done + progress.bytes_under_way;
         report.progress().add_bytes(written.saturating_sub(seen));
         seen = seen.max(written);
-        if let Some(of) = files_of(&progress) {
+        if let Some(of) = files_of(progress) {
             report.progress().note(format!(
                 "{} of {of} files, {} to convert: ",
                 progress.files_done,
-                bytes_of(&progress)
+                bytes_of(progress)
             ));
         }
         match job.state {
-            _ if is_live(&job) => {}
-            DONE => return Ok(job),
-            3 => {
+            state if state.is_live() => {}
+            JobState::Done => return Ok(job),
+            JobState::Failed => {
                 let exit = if progress.files_done + progress.files_kept > 0 { Exit::Partial } else { Exit::Other };
                 return Err(CliError::refused(exit, format!("{shown}: {}", job.message)));
             }
@@ -148,9 +126,7 @@ async fn wait(client: &Client, shown: &str, mut job: Job, report: &Report) -> Re
 }
 
 async fn look(client: &Client, shown: &str, id: u64) -> Result<Job> {
-    let request = ListJobsRequest { job: id };
-    let mut answer: ListJobsResponse = client.manager(shown, Opcode::ListJobs, &request).await?;
-    answer.jobs.pop().ok_or_else(|| CliError::usage(format!("job {id} is gone")))
+    client.job(shown, id).await?.ok_or_else(|| CliError::usage(format!("job {id} is gone")))
 }
 
 /// Files that the job will come to, as far as they are found; nothing of a server of an earlier version.
@@ -168,7 +144,7 @@ fn bytes_of(progress: &JobProgress) -> String {
 /// `1.2 GiB of 3.0 GiB` of one that is worked on.
 fn bytes_text(job: &Job, progress: &JobProgress) -> String {
     let written = bytes(progress.bytes_done + progress.bytes_under_way);
-    match is_live(job) && progress.bytes_total > 0 {
+    match job.state.is_live() && progress.bytes_total > 0 {
         true => format!("{written} of {}", bytes_of(progress)),
         false => written,
     }
@@ -181,9 +157,9 @@ fn show(context: &Context, job: &Job, layout: Layout, background: bool) -> Resul
     if background {
         return context.out.line(format!("job {}", job.id));
     }
-    let progress = job.progress.clone().unwrap_or_default();
+    let progress = &job.progress;
     let (done, kept, written) = (progress.files_done, progress.files_kept, bytes(progress.bytes_done));
-    let text = match encodes(job) {
+    let text = match job.encodes() {
         true => format!(
             "{done} encoded ({written}), {} came back; {kept} had nothing to encode or stay copies",
             bytes(progress.bytes_freed)
@@ -196,10 +172,9 @@ fn show(context: &Context, job: &Job, layout: Layout, background: bool) -> Resul
 impl JobsArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         let client = context.client().await?;
-        let request = ListJobsRequest { job: self.job.unwrap_or(0) };
-        let answer: ListJobsResponse = client.manager("jobs", Opcode::ListJobs, &request).await?;
+        let jobs = client.jobs(self.job).await?;
         if context.out.is_json() {
-            answer.jobs.iter().try_for_each(|job| context.out.json(&job_json(job)))?;
+            jobs.iter().try_for_each(|job| context.out.json(&job_json(job)))?;
             return if self.job.is_none() { show_background(context).await } else { Ok(()) };
         }
         let mut table = Table::new(&[
@@ -215,24 +190,24 @@ impl JobsArgs {
             ("STARTED", Align::Left),
             ("PATH", Align::Left),
         ]);
-        for job in &answer.jobs {
-            let progress = job.progress.clone().unwrap_or_default();
+        for job in &jobs {
+            let progress = &job.progress;
             table.row(vec![
                 job.id.to_string(),
-                state_name(job).to_owned(),
-                if encodes(job) { "encode".into() } else { layout_text(job.layout) },
+                job.state.name().to_owned(),
+                if job.encodes() { "encode".into() } else { layout_text(job.layout) },
                 progress.files_done.to_string(),
-                files_of(&progress).unwrap_or_else(|| "-".into()),
+                files_of(progress).unwrap_or_else(|| "-".into()),
                 progress.files_kept.to_string(),
                 progress.files_failed.to_string(),
-                bytes_text(job, &progress),
+                bytes_text(job, progress),
                 if job.node == 0 { "-".into() } else { format!("n{}", job.node) },
                 local_time(job.created_ns),
                 String::from_utf8_lossy(&context.out.name(&job.path)).into_owned(),
             ]);
         }
         table.print(&context.out)?;
-        for job in answer.jobs.iter().filter(|job| !job.message.is_empty()) {
+        for job in jobs.iter().filter(|job| !job.message.is_empty()) {
             context.out.line(format!("job {}: {}", job.id, job.message))?;
         }
         if self.job.is_none() { show_background(context).await } else { Ok(()) }
@@ -255,45 +230,40 @@ impl CancelArgs {
 
 /// Waits until the server that works on it has stopped, and says what was done.
 async fn cancel(context: &Context, client: &Client, id: u64) -> Result<()> {
-    let (shown, request) = (format!("job {id}"), CancelJobRequest { job: id, who: Some(own_process::credentials()) });
+    let shown = format!("job {id}");
     context.note_interrupt(format!("job {id} is being cancelled: cairn fs layout jobs {id} shows when it has ended"));
-    let answer: JobResponse = client.manager(&shown, Opcode::CancelJob, &request).await?;
-    let mut job = answer.job.ok_or_else(|| CliError::usage("the manager answered without a job"))?;
+    let mut job = client.cancel_job(&shown, id, &own_process::credentials()).await?;
     let until = Instant::now() + CANCEL_PATIENCE;
-    while is_live(&job) && Instant::now() < until {
+    while job.state.is_live() && Instant::now() < until {
         tokio::time::sleep(POLL).await;
         job = look(client, &shown, id).await?;
     }
     if context.out.is_json() {
         return context.out.json(&job_json(&job));
     }
-    let progress = job.progress.clone().unwrap_or_default();
+    let progress = &job.progress;
     let done = format!("{} converted ({})", progress.files_done, bytes(progress.bytes_done));
     let text = match job.state {
-        CANCELLED => format!("job {id} cancelled: {done}; what is converted stays so"),
-        _ if is_live(&job) => {
+        JobState::Cancelled => format!("job {id} cancelled: {done}; what is converted stays so"),
+        _ if job.state.is_live() => {
             format!(
                 "job {id} is being cancelled, its server has not stopped yet; cairn fs layout jobs {id} shows when it has"
             )
         }
-        _ => format!("job {id} had come to its end ({}): {done}", state_name(&job)),
+        _ => format!("job {id} had come to its end ({}): {done}", job.state.name()),
     };
     if context.args.quiet { Ok(()) } else { context.out.line(text) }
 }
 
-fn state_name(job: &Job) -> &'static str {
-    STATES.get(job.state as usize).copied().unwrap_or("unknown")
-}
-
 fn job_json(job: &Job) -> Value {
-    let progress = job.progress.clone().unwrap_or_default();
+    let progress = &job.progress;
     let mut object = Map::new();
     object.insert("job".into(), json!(job.id));
-    object.insert("state".into(), json!(state_name(job)));
+    object.insert("state".into(), json!(job.state.name()));
     put_name(&mut object, "path", &job.path);
     object.insert("volume".into(), json!(job.volume));
     object.insert("layout".into(), json!(layout_text(job.layout)));
-    object.insert("kind".into(), json!(if encodes(job) { "encode" } else { "convert" }));
+    object.insert("kind".into(), json!(if job.encodes() { "encode" } else { "convert" }));
     object.insert("bytes_freed".into(), json!(progress.bytes_freed));
     object.insert("node".into(), json!(job.node));
     object.insert("files_seen".into(), json!(progress.files_seen));

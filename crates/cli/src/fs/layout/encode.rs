@@ -9,8 +9,8 @@ use crate::human::{bytes, local_time};
 use crate::redundancy::whole_view;
 use crate::remote::expand_all;
 use cairn_client::RemotePath;
+use cairn_client::volume_state::StageStatus;
 use cairn_types::{Layout, Stage};
-use cairn_wire::meta::StageStatusResponse;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,11 +123,11 @@ pub(super) async fn show_background(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn is_of_interest(status: &StageStatusResponse) -> bool {
+fn is_of_interest(status: &StageStatus) -> bool {
     status.waiting_files + status.encoded_files + status.kept_files + status.left_times > 0
 }
 
-fn status_text(volume: &str, partition: u32, s: &StageStatusResponse) -> String {
+fn status_text(volume: &str, partition: u32, s: &StageStatus) -> String {
     let mut text = format!(
         "encoding in volume {volume}, p{partition}: {} files wait ({})",
         s.waiting_files,
@@ -159,7 +159,7 @@ fn status_text(volume: &str, partition: u32, s: &StageStatusResponse) -> String 
     text
 }
 
-fn status_json(volume: &str, partition: u32, s: &StageStatusResponse) -> Value {
+fn status_json(volume: &str, partition: u32, s: &StageStatus) -> Value {
     let mut object = Map::new();
     let fields = json!({
         "background": "encode", "volume": volume, "partition": partition, "waiting_files": s.waiting_files,
@@ -193,8 +193,8 @@ mod tests {
     /// What waits, runs and was done would not be told.
     #[test]
     fn all_that_is_known_is_told() {
-        let mut status = StageStatusResponse { waiting_files: 3, waiting_bytes: 3 << 20, ..Default::default() };
-        assert!(is_of_interest(&status) && !is_of_interest(&StageStatusResponse::default()));
+        let mut status = StageStatus { waiting_files: 3, waiting_bytes: 3 << 20, ..Default::default() };
+        assert!(is_of_interest(&status) && !is_of_interest(&StageStatus::default()));
         let text = status_text("v", 2, &status);
         assert!(text.starts_with("encoding in volume v, p2: 3 files wait (3.0 MiB); since"), "{text}");
         (status.inode, status.from, status.encoded_files, status.freed_bytes) = (7, 1 << 20, 5, 1 << 30);

@@ -8,9 +8,9 @@ use crate::fs::quota::paths_of;
 use crate::mode::is_directory;
 use crate::output::printable;
 use crate::remote::NamedFor;
+use cairn_client::snapshot::Snapshot;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::InodeId;
-use cairn_wire::meta::Snapshot;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 

@@ -9,10 +9,10 @@
 //! Bounds: a page of extents and [`PART`] bytes of either state.
 use crate::error::Result;
 use crate::mode::{TYPE_MASK, is_directory, is_regular, is_symlink};
+use cairn_client::attributes::Attributes;
+use cairn_client::extent::Extent;
 use cairn_client::{ClientError, FileReader, Volume};
-use cairn_types::{EXTENT_SHARED, ErrorCode};
-use cairn_wire::common::Extent;
-use cairn_wire::meta::Attributes;
+use cairn_types::{ChunkId, ErrorCode, ExtentKind};
 use std::collections::VecDeque;
 
 /// Lower bits of an inode's number, which are its own; above them is the snapshot.
@@ -33,13 +33,13 @@ pub struct Difference {
 pub struct Compare {
     volume: Volume,
     /// The time of a change before the older state is before this one.
-    since_ns: u64,
+    since_ns: i64,
     /// Bytes that were compared.
     pub bytes: u64,
 }
 
 impl Compare {
-    pub fn new(volume: &Volume, since_ns: u64) -> Compare {
+    pub fn new(volume: &Volume, since_ns: i64) -> Compare {
         Compare { volume: volume.clone(), since_ns, bytes: 0 }
     }
 
@@ -134,7 +134,7 @@ impl Compare {
 
 /// Nothing that is seen of one inode changed. Encoding, converting, moving and cloning leave the time of the last
 /// change as it is.
-pub fn is_untouched(old: &Attributes, new: &Attributes, since_ns: u64) -> bool {
+pub fn is_untouched(old: &Attributes, new: &Attributes, since_ns: i64) -> bool {
     old.ctime_ns == new.ctime_ns && (old.generation == new.generation || new.ctime_ns < since_ns)
 }
 
@@ -148,7 +148,7 @@ fn is_changed(error: &ClientError) -> bool {
 }
 
 /// Where bytes lie: chunk, kind, and place in it; `None`: a hole.
-type Place = Option<(u32, u32, u32, u64)>;
+type Place = Option<(ChunkId, Option<ExtentKind>, u64)>;
 
 /// Extents of a file, asked for in their order.
 struct Places<'a> {
@@ -166,12 +166,12 @@ impl<'a> Places<'a> {
 
     /// The place of a byte, and where what lies together with it ends. Each asks for a byte behind the one before.
     async fn at(&mut self, at: u64) -> std::result::Result<(Place, u64), ClientError> {
-        while self.page.front().is_some_and(|extent| extent.file_offset + extent.length <= at) {
+        while self.page.front().is_some_and(|extent| extent.file_end() <= at) {
             self.page.pop_front();
         }
         if self.page.is_empty() && self.known_to != u64::MAX {
-            let found = self.volume.extents(self.inode, at, u64::MAX - at).await?;
-            let last = found.extents.last().map(|extent| extent.file_offset + extent.length);
+            let found = self.volume.extents_page(self.inode, at, u64::MAX - at).await?;
+            let last = found.extents.last().map(Extent::file_end);
             self.known_to = if found.end { u64::MAX } else { last.unwrap_or(u64::MAX) };
             self.page = found.extents.into();
         }
@@ -180,8 +180,7 @@ impl<'a> Places<'a> {
             Some(next) if next.file_offset > at => (None, next.file_offset),
             Some(extent) => {
                 let place = extent.chunk_offset + (at - extent.file_offset);
-                let kind = extent.flags & !EXTENT_SHARED;
-                (Some((extent.pg, extent.index, kind, place)), extent.file_offset + extent.length)
+                (Some((extent.chunk, extent.kind, place)), extent.file_end())
             }
         })
     }

@@ -5,13 +5,10 @@ use crate::error::{CliError, Result};
 use crate::output::put_name;
 use crate::remote::NamedFor;
 use crate::table::{Align, Table};
-use cairn_wire::meta::{Snapshot, SnapshotRule};
+use cairn_client::snapshot::{Snapshot, SnapshotPeriod, SnapshotRule};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
-
-/// Periods, in the order of their numbers from 1 on.
-const PERIODS: [&str; 4] = ["hourly", "daily", "weekly", "monthly"];
 
 #[derive(Args, Debug)]
 pub struct ScheduleArgs {
@@ -68,9 +65,9 @@ async fn list(context: &Context, path: &OsString) -> Result<()> {
     let mut table = Table::new(&columns);
     let rules = schedules.iter().flat_map(|one| one.rules.iter().map(|rule| (one.directory, rule)));
     for (directory, rule) in rules {
-        let is_its = |one: &&Snapshot| (one.directory, one.rule, one.deleting) == (directory, rule.period, false);
+        let is_its = |one: &&Snapshot| (one.directory, one.rule, one.deleting) == (directory, Some(rule.period), false);
         let count = there.iter().filter(is_its).count();
-        let period = PERIODS.get(rule.period.wrapping_sub(1) as usize).copied().unwrap_or("unknown");
+        let period = rule.period.name();
         let path = paths.get(&directory);
         if !context.out.is_json() {
             table.row(vec![period.to_owned(), rule.keep.to_string(), count.to_string(), of::shown(directory, path)]);
@@ -101,7 +98,7 @@ fn parse(text: &str) -> Result<Vec<SnapshotRule>> {
         .split(',')
         .map(|rule| {
             let (period, keep) = rule.split_once('=')?;
-            let period = PERIODS.iter().position(|known| *known == period.trim())? as u32 + 1;
+            let period = SnapshotPeriod::ALL.into_iter().find(|known| known.name() == period.trim())?;
             let keep = keep.trim().parse().ok().filter(|keep| *keep > 0)?;
             Some(SnapshotRule { period, keep })
         })
@@ -119,7 +116,13 @@ mod tests {
     #[test]
     fn rules_are_read() {
         let rules = parse("hourly=24, monthly=2").expect("rules");
-        assert_eq!(rules, [SnapshotRule { period: 1, keep: 24 }, SnapshotRule { period: 4, keep: 2 }]);
+        assert_eq!(
+            rules,
+            [
+                SnapshotRule { period: SnapshotPeriod::Hour, keep: 24 },
+                SnapshotRule { period: SnapshotPeriod::Month, keep: 2 }
+            ]
+        );
         for text in ["", "hourly", "hourly=0", "hourly=-1", "yearly=1", "hourly=24;daily=7", "hourly=24,"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -16,9 +16,10 @@
 use super::same::{Compare, INNER, is_one_type, is_untouched};
 use crate::error::{CliError, Result};
 use crate::mode::is_directory;
+use cairn_client::attributes::Attributes;
+use cairn_client::listing::DirEntry;
 use cairn_client::{ChangedBetween, ClientError, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::meta::{Attributes, DirEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Names whose other half is looked for.
@@ -135,7 +136,7 @@ struct Half {
 pub struct TreeDiff {
     volume: Volume,
     sides: [u64; 2],
-    since_ns: u64,
+    since_ns: i64,
     stack: Vec<Frame>,
     found: VecDeque<Change>,
     /// Names that went, of inodes that are still there, and names that came, of inodes that were there before.
@@ -157,7 +158,7 @@ impl TreeDiff {
         let newer = if new.taken == u64::MAX { 0 } else { new.taken };
         let changed = volume.changed_between(old.taken, newer, CHANGED_MAX).await?;
         // Times are of each partition's own clock: which of two of different partitions is later nobody knows.
-        let since_ns = if volume.has_several_partitions().await? { 0 } else { old.time_ns };
+        let since_ns = if volume.has_several_partitions().await? { 0 } else { old.time_ns as i64 };
         Ok(TreeDiff {
             volume: volume.clone(),
             scope: changed.map(Scope::new),

@@ -5,7 +5,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::report::{Done, Report};
 use crate::transfer::temp_file::set_times;
-use cairn_wire::meta::Attributes;
+use cairn_client::attributes::Attributes;
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

@@ -9,9 +9,9 @@ use crate::transfer::local_file::{Part, take_buffer};
 use crate::transfer::remote_dir::{Ready, RemoteDir};
 use crate::transfer::remote_make::{Made, MakeOptions, Meta, make_symlink, open_directory};
 use crate::transfer::replace::Replacing;
+use cairn_client::attributes::Attributes;
 use cairn_client::{FileReader, FileWriter, RemotePath};
 use cairn_env::buf::AlignedBuf;
-use cairn_wire::meta::Attributes;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 

@@ -1,18 +1,20 @@
 //! Changes of the size and holes, in the order of the publishes.
 use super::publish::Published;
 use super::{By, FileData, TRIES};
+use crate::attributes::Attributes;
+use crate::changes::SetAttributes;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
-use cairn_wire::meta::{Attributes, PublishRequest, PunchRequest, SetattrRequest};
+use cairn_wire::meta::{PublishRequest, PunchRequest};
 use std::sync::Arc;
 
 impl FileData {
     /// Changes attributes, the size among them: cuts the file, or makes it longer with zeros that take no space.
     /// Answers what is published then.
-    pub async fn truncate(self: &Arc<Self>, volume: &Volume, request: SetattrRequest) -> Result<Attributes> {
+    pub async fn truncate(self: &Arc<Self>, volume: &Volume, set: SetAttributes) -> Result<Attributes> {
         self.send_later().await?;
         let _order = self.order.lock().await;
-        let size = request.size;
+        let size = set.size.unwrap_or(0);
         let floats = self.state.lock().appended_from.is_some();
         if size == 0 {
             // Nothing of it will be seen.
@@ -29,8 +31,7 @@ impl FileData {
             state.settle();
         });
         self.settle_flights().await?;
-        let request = SetattrRequest { lease: self.lease_number(), ..request };
-        let answer = volume.setattr(self.inode, &self.shown_as, request).await?;
+        let answer = volume.setattr_under(self.inode, &self.shown_as, set, self.lease_number()).await?;
         let now = self.now();
         self.with(0, |state| {
             let before = state.attributes.size;

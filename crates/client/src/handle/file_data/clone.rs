@@ -1,9 +1,9 @@
 //! Sharing a range with another open file instead of copying it.
 use super::{By, FileData};
+use crate::changes::CloneRange;
 use crate::error::Result;
 use crate::meta::volume::Volume;
 use cairn_types::{BLOCK_SIZE, Layout};
-use cairn_wire::meta::CloneRangeRequest;
 use std::sync::Arc;
 
 /// Shorter ranges are copied: that costs as little, and both files stay free to be overwritten in place.
@@ -27,7 +27,7 @@ impl FileData {
         volume: &Volume,
         source: &Arc<FileData>,
         (from, to, length): (u64, u64, u64),
-        mtime_ns: u64,
+        mtime_ns: i64,
     ) -> Result<u64> {
         let same = Arc::ptr_eq(self, source);
         // Always in the order of the inodes, whichever is copied to which.
@@ -44,17 +44,17 @@ impl FileData {
         if let Err(error) = source.end_lease().await {
             tracing::debug!(inode = source.inode, %error, "the overwrite lease is asked for by the clone");
         }
-        let request = CloneRangeRequest {
+        let range = CloneRange {
             source: source.inode,
             source_offset: from,
             inode: self.inode,
             offset: to,
             length,
-            mtime_ns,
-            lease: if same { 0 } else { self.lease_number() },
-            ..Default::default()
+            mtime_ns: Some(mtime_ns),
+            ..CloneRange::default()
         };
-        let Some(cloned) = volume.clone_range(&self.shown_as, request).await? else { return Ok(0) };
+        let lease = if same { 0 } else { self.lease_number() };
+        let Some(cloned) = volume.clone_range_under(&self.shown_as, range, lease).await? else { return Ok(0) };
         let now = self.now();
         self.with(0, |state| {
             state.newer_mtime(&cloned.target);

@@ -552,7 +552,7 @@ impl FileData {
             state.in_place.lease = None;
             let changed = state.in_place.untold.take().is_some();
             let answered = !std::mem::take(&mut state.in_place.unanswered);
-            (state.writer.clone(), changed, state.mtime_ns.unwrap_or(0), answered)
+            (state.writer.clone(), changed, state.mtime_ns.unwrap_or(0) as u64, answered)
         };
         let answer = writer.give_lease(lease, changed, mtime_ns, answered).await.map_err(|e| self.named(e))?;
         let now = self.now();

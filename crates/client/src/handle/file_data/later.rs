@@ -6,56 +6,62 @@
 //! some wait; what the servers refuse keeps no contents from being published. Not here: who may set them, and which of
 //! them may wait (`vfs`).
 use super::{By, FileData, State};
+use crate::attributes::Attributes;
+use crate::changes::{SetAttributes, SetTime};
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
 use cairn_types::{ErrorCode, Time};
-use cairn_wire::meta::{Attributes, SetattrRequest};
 use std::time::Duration;
 
-const MODE: u32 = 1;
-const UID: u32 = 1 << 1;
-const GID: u32 = 1 << 2;
-const ATIME: u32 = 1 << 4;
-pub(super) const MTIME: u32 = 1 << 5;
-/// What can wait: it depends on nothing that others may change, and all of it can be set by one request.
-const WAITING: u32 = MODE | UID | GID | ATIME | MTIME;
 const PERMISSIONS: u32 = 0o7777;
+
+/// What depends on nothing that others may change, and can all be set by one request.
+fn can_wait(set: &SetAttributes) -> bool {
+    let SetAttributes { size, atime, mtime, layout, kill_privileges, atime_is_late, .. } = *set;
+    let now = [atime, mtime].contains(&Some(SetTime::Now));
+    size.is_none() && layout.is_none() && !kill_privileges && !atime_is_late && !now
+}
+
+/// The time in nanoseconds, of what can wait.
+fn at(set: Option<SetTime>) -> Option<i64> {
+    match set {
+        Some(SetTime::At(ns)) => Some(ns),
+        Some(SetTime::Now) | None => None,
+    }
+}
 
 /// Attributes that wait.
 #[derive(Clone)]
 pub(super) struct Later {
-    request: SetattrRequest,
+    set: SetAttributes,
     writer: Volume,
     pub since: Time,
-    ctime_ns: u64,
+    ctime_ns: i64,
     /// Another one after each addition.
     number: u64,
 }
 
 impl Later {
-    fn add(&mut self, more: &SetattrRequest, ctime_ns: u64) {
-        let request = &mut self.request;
-        let has = |bit| more.valid & bit != 0;
-        request.mode = if has(MODE) { more.mode } else { request.mode };
-        request.uid = if has(UID) { more.uid } else { request.uid };
-        request.gid = if has(GID) { more.gid } else { request.gid };
-        request.atime_ns = if has(ATIME) { more.atime_ns } else { request.atime_ns };
-        request.mtime_ns = if has(MTIME) { more.mtime_ns } else { request.mtime_ns };
-        request.valid |= more.valid;
+    fn add(&mut self, more: &SetAttributes, ctime_ns: i64) {
+        let set = &mut self.set;
+        set.mode = more.mode.or(set.mode);
+        set.uid = more.uid.or(set.uid);
+        set.gid = more.gid.or(set.gid);
+        set.atime = more.atime.or(set.atime);
+        set.mtime = more.mtime.or(set.mtime);
         self.ctime_ns = ctime_ns;
         self.number += 1;
     }
     /// As the servers will answer them.
     pub fn put_over(&self, attributes: &mut Attributes) {
-        let request = &self.request;
-        let has = |bit| request.valid & bit != 0;
-        if has(MODE) {
-            attributes.mode = attributes.mode & !PERMISSIONS | request.mode & PERMISSIONS;
+        let set = &self.set;
+        if let Some(mode) = set.mode {
+            attributes.mode = attributes.mode & !PERMISSIONS | mode & PERMISSIONS;
         }
-        attributes.uid = if has(UID) { request.uid } else { attributes.uid };
-        attributes.gid = if has(GID) { request.gid } else { attributes.gid };
-        attributes.atime_ns = if has(ATIME) { request.atime_ns } else { attributes.atime_ns };
-        attributes.mtime_ns = if has(MTIME) { request.mtime_ns } else { attributes.mtime_ns };
+        attributes.uid = set.uid.unwrap_or(attributes.uid);
+        attributes.gid = set.gid.unwrap_or(attributes.gid);
+        attributes.atime_ns = at(set.atime).unwrap_or(attributes.atime_ns);
+        attributes.mtime_ns = at(set.mtime).unwrap_or(attributes.mtime_ns);
         attributes.ctime_ns = attributes.ctime_ns.max(self.ctime_ns);
     }
 }
@@ -65,7 +71,7 @@ const APART: Duration = Duration::from_secs(60);
 
 /// Attributes on their way along with contents.
 pub(super) struct Along<'a> {
-    pub request: SetattrRequest,
+    pub set: SetAttributes,
     number: u64,
     _telling: tokio::sync::MutexGuard<'a, ()>,
 }
@@ -83,7 +89,7 @@ impl State {
     /// Bytes are written: the time of modification is theirs, and no longer what was set before.
     pub(super) fn wrote_later(&mut self) {
         if let Some(later) = &mut self.later {
-            later.request.valid &= !MTIME;
+            later.set.mtime = None;
         }
     }
 }
@@ -95,21 +101,23 @@ impl FileData {
     }
     /// Sets attributes that the servers are told of later. False if they have to be told now: others may have seen
     /// contents of the file, somebody else's attributes wait, or these cannot.
-    pub fn set_later(&self, writer: &Volume, request: &SetattrRequest, ctime_ns: u64) -> bool {
+    pub fn set_later(&self, writer: &Volume, set: &SetAttributes, ctime_ns: i64) -> bool {
         let now = self.now();
         let mut state = self.state.lock();
         let unseen = state.made_at == Some(state.attributes.data_version) && state.attributes.nlink > 0;
         let other = state.later.as_ref().is_some_and(|later| later.writer.who() != writer.who());
-        if request.valid & !WAITING != 0 || !unseen || other {
+        if !can_wait(set) || !unseen || other {
             return false;
         }
-        if request.valid & MTIME != 0 && state.unpublished_since.is_some() {
+        if let Some(mtime_ns) = at(set.mtime)
+            && state.unpublished_since.is_some()
+        {
             // What is published keeps it.
-            state.mtime_ns = Some(request.mtime_ns);
+            state.mtime_ns = Some(mtime_ns);
         }
         let writer = writer.clone();
-        let new = || Later { request: SetattrRequest::default(), writer, since: now, ctime_ns, number: 0 };
-        state.later.get_or_insert_with(new).add(request, ctime_ns);
+        let new = || Later { set: SetAttributes::default(), writer, since: now, ctime_ns, number: 0 };
+        state.later.get_or_insert_with(new).add(set, ctime_ns);
         true
     }
     /// Whether what waits can go along with a publish: it is of the user for whom that is done.
@@ -126,7 +134,7 @@ impl FileData {
             let later = self.state.lock().later.clone();
             // Nobody may have waited for it but for the lock.
             if let Some(later) = later.filter(|_| self.goes_along()) {
-                return Ok(Some(Along { request: later.request, number: later.number, _telling: telling }));
+                return Ok(Some(Along { set: later.set, number: later.number, _telling: telling }));
             }
         }
         self.send_later().await.map(|()| None)
@@ -152,7 +160,7 @@ impl FileData {
         while self.has_later() {
             let _one_at_a_time = self.telling.lock().await;
             let Some(later) = self.state.lock().later.clone() else { break };
-            let answer = match later.writer.setattr(self.inode, &self.shown_as, later.request).await {
+            let answer = match later.writer.setattr(self.inode, &self.shown_as, later.set).await {
                 Ok(answer) => Some(answer),
                 Err(error) if is_refused(&error) => {
                     let text =

@@ -1,9 +1,11 @@
 //! Publishing: durable flights become part of the file, in their order.
 use super::flight::{Flight, RUNS_MAX};
 use super::in_place::Placed;
-use super::later::{Along, MTIME};
+use super::later::Along;
 use super::turn::InTurn;
 use super::{By, FileData, State};
+use crate::attributes::Attributes;
+use crate::changes::{SetAttributes, SetTime};
 use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
@@ -11,7 +13,7 @@ use crate::meta::volume::Volume;
 use crate::moving::joined;
 use cairn_types::{EXTENT_SHARED, ErrorCode};
 use cairn_wire::common::{Extent, StripeSet};
-use cairn_wire::meta::{Attributes, PublishRequest, SetattrRequest};
+use cairn_wire::meta::PublishRequest;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -334,19 +336,16 @@ impl FileData {
 
 impl FileData {
     /// What goes along with a publish: not the time of modification that was set before the last write.
-    fn set_along(&self, along: &Along<'_>) -> SetattrRequest {
-        let mut set = along.request.clone();
-        if self.state.lock().mtime_ns != Some(set.mtime_ns) {
-            set.valid &= !MTIME;
-        }
-        set
+    fn set_along(&self, along: &Along<'_>) -> SetAttributes {
+        let last = self.state.lock().mtime_ns.map(SetTime::At);
+        SetAttributes { mtime: along.set.mtime.filter(|_| along.set.mtime == last), ..along.set }
     }
 }
 
 impl State {
     /// A publish that leaves the file with the time of modification that it has here.
     pub(super) fn with_mtime(&self) -> PublishRequest {
-        let mtime_ns = self.mtime_ns.unwrap_or(0);
+        let mtime_ns = self.mtime_ns.unwrap_or(0) as u64;
         // In the request 0 is the server's time; the servers were told of a time that was set, or are told next.
         PublishRequest { mtime_ns, keep_mtime: self.mtime_ns == Some(0), ..Default::default() }
     }

@@ -8,6 +8,7 @@
 //! present end is *ahead* by the difference, and is published when that is nothing. Not here: who is first
 //! (`meta-core`).
 use super::{FileData, State};
+use crate::attributes::Attributes;
 use crate::error::Result;
 use cairn_types::{ErrorCode, Time};
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl FileData {
             Ok(turn) => turn,
             Err(error) => return self.without_turns(error).map(|()| InTurn::Not),
         };
-        self.learn(turn.attributes.unwrap_or_default());
+        self.learn(self.told(turn.attributes)?);
         let now = self.now();
         let begun = self.with(0, |state| {
             state.floating().filter(|all| *all >= length)?;
@@ -129,6 +130,9 @@ impl FileData {
             tracing::debug!(inode = self.inode, %error, "a turn was not given up");
         }
     }
+    fn told(&self, found: Option<cairn_wire::meta::Attributes>) -> Result<Attributes> {
+        Attributes::of_answer(found).map_err(|odd| odd.of(&self.what()))
+    }
     /// Begins a flight of what is dirty and was not appended: it needs no turn.
     fn begin_below(self: &Arc<Self>) -> Option<u64> {
         self.with(0, |state| {
@@ -143,7 +147,7 @@ impl FileData {
         let begun = self.now();
         loop {
             let turn = self.volume.await_append_turn(self.inode, &self.shown_as, number).await?;
-            self.learn(turn.attributes.unwrap_or_default());
+            self.learn(self.told(turn.attributes)?);
             match turn.state {
                 FIRST => return Ok(true),
                 GONE => return Ok(false),

@@ -1,5 +1,8 @@
 //! A client of a volume of several partitions. The clock is stopped.
+use crate::attributes::Attributes;
+use crate::changes::{CloneRange, NewFile, SetAttributes};
 use crate::connect::Client;
+use crate::credentials::Credentials;
 use crate::error::ClientError;
 use crate::fake::{Fake, FakeCluster};
 use crate::meta::volume::{RenameMode, Volume};
@@ -7,7 +10,6 @@ use crate::net::{LocalCall, LocalServers};
 use bytes::Bytes;
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
-use cairn_wire::common::Credentials;
 use cairn_wire::meta::*;
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -24,7 +26,7 @@ async fn start(partitions: u32) -> (FakeCluster, Client, Volume) {
 }
 
 async fn make_file(volume: &Volume, path: &str) -> Attributes {
-    let request = CreateRequest { mode: 0o100_640, exclusive: true, ..Default::default() };
+    let request = NewFile { mode: 0o100_640, exclusive: true, ..Default::default() };
     volume.create(path.as_bytes(), request).await.expect("made")
 }
 
@@ -77,13 +79,13 @@ async fn what_was_moved_is_found_opened_held_and_read() {
 
     let at = volume.stat(b"/d", true).await.expect("there").inode;
     let opened = volume.open_for_read_at(at, b"f", b"/d/f", 4, 8).await.expect("opened");
-    assert_eq!(opened.attributes.map(|found| (found.inode, found.nlink)), Some((file.inode, 2)));
+    assert_eq!((opened.attributes.inode, opened.attributes.nlink), (file.inode, 2));
     let user = volume.as_user(Credentials { uid: 7, gid: 8, groups: vec![] });
     let denied = user.open_for_read_at(at, b"f", b"/d/f", 4, 8).await.expect_err("0640 of root");
     assert_eq!(denied.code(), Some(ErrorCode::PermissionDenied), "{denied}");
     volume.close_for_read(file.inode).await.expect("closed");
 
-    let request = CreateRequest { mode: 0o100_640, hold: true, ..Default::default() };
+    let request = NewFile { mode: 0o100_640, hold: true, ..Default::default() };
     let held = volume.create_at(at, b"f", b"/d/f", request).await.expect("it is there");
     assert_eq!(held.inode, file.inode);
     volume.note_held(held.inode).await.expect("noted");
@@ -109,7 +111,7 @@ async fn an_old_map_costs_one_refusal() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let started = tokio::time::Instant::now();
     cluster.take_calls_at();
-    let made = volume.create_at(directory, b"f", b"/d/f", CreateRequest::default()).await.expect("made");
+    let made = volume.create_at(directory, b"f", b"/d/f", NewFile::default()).await.expect("made");
     let calls = cluster.take_calls_at();
     assert_eq!((calls[&(1, "Create")], calls[&(2, "Create")]), (1, 1), "{calls:?}");
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
@@ -187,7 +189,7 @@ async fn without_search_permission_names_come_alone() {
     make_file(&volume, "/r/a").await;
     assert_eq!(listed(&user).await, [false, false]);
     assert_eq!(listed(&volume).await, [true, true]);
-    let request = SetattrRequest { valid: 1, mode: 0o745, ..Default::default() };
+    let request = SetAttributes { mode: Some(0o745), ..Default::default() };
     volume.setattr(inode, b"/r", request).await.expect("changed");
     assert_eq!(listed(&user).await, [true, true]);
     volume.unlink(b"/r/a").await.expect("removed");
@@ -241,7 +243,7 @@ impl LocalServers for Between {
 }
 
 fn header(sequence: u64) -> Option<MetaHeader> {
-    let who = Some(Credentials::default());
+    let who = Some(Credentials::default().to_wire());
     Some(MetaHeader { volume: 1, partition: 1, session: 900, slot: 0, sequence, who })
 }
 
@@ -333,7 +335,7 @@ async fn what_two_partitions_have_is_copied_instead_of_shared() {
     volume.mkdir_in(b"/d", 0o755, 0, 2).await.expect("made");
     let (source, target) = (make_file(&volume, "/a").await.inode, make_file(&volume, "/d/b").await.inode);
     volume.hold(target, b"/d/b").await.expect("held");
-    let request = CloneRangeRequest { source, inode: target, length: 0, ..Default::default() };
+    let request = CloneRange { source, inode: target, length: 0, ..Default::default() };
     assert!(volume.clone_range(b"/d/b", request).await.expect("answered").is_none());
     volume.let_go(target).await.expect("released");
 }

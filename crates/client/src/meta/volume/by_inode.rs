@@ -4,7 +4,9 @@
 //! are in `volume`.
 use super::elsewhere::LOOKUPS_MAX;
 use super::totals::AT_ONCE;
-use super::{Volume, attributes, is_placeholder, shown};
+use super::{Volume, attributes, shown};
+use crate::attributes::Attributes;
+use crate::changes::NewFile;
 use crate::error::{ClientError, Result};
 use crate::file_writer::{FileWriter, WriteOptions};
 use cairn_types::ErrorCode;
@@ -31,7 +33,7 @@ fn is_whole(directory: &Attributes) -> bool {
 
 impl MadeAt {
     pub(super) fn of(answer: AttributesResponse) -> Result<Self> {
-        let directory = answer.directory.filter(is_whole);
+        let directory = answer.directory.map(Attributes::of_wire).filter(is_whole);
         Ok(Self { attributes: attributes(answer)?, directory })
     }
 }
@@ -102,8 +104,12 @@ impl Volume {
         let make = |header| MkdirRequest { header: Some(header), parent, name, ..request };
         attributes(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
     }
-    /// Makes a file with what `request` says. Header, parent and name are filled in here.
-    pub async fn create_at(
+    /// Makes a file, or answers the existing one unless `new.exclusive`.
+    pub async fn create_at(&self, parent: u64, name: &[u8], shown_as: &[u8], new: NewFile) -> Result<Attributes> {
+        self.create_as_at(parent, name, shown_as, new.to_wire()).await
+    }
+    /// The same of any file, also with contents. Header, parent and name are filled in here.
+    pub(crate) async fn create_as_at(
         &self,
         parent: u64,
         name: &[u8],
@@ -144,14 +150,14 @@ impl Volume {
         let name = name.to_vec();
         let make = |header| UnlinkRequest { header: Some(header), parent, name };
         let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Unlink, make).await?;
-        Ok(removed.directory.filter(is_whole))
+        Ok(removed.directory.map(Attributes::of_wire).filter(is_whole))
     }
     /// Removes an empty directory. The one that it was in afterwards, if the server tells it.
     pub async fn rmdir_at(&self, parent: u64, name: &[u8], shown_as: &[u8]) -> Result<Option<Attributes>> {
         let name = name.to_vec();
         let make = |header| RmdirRequest { header: Some(header), parent, name };
         let removed: RemovedResponse = self.mutate(shown_as, parent, Opcode::Rmdir, make).await?;
-        Ok(removed.directory.filter(is_whole))
+        Ok(removed.directory.map(Attributes::of_wire).filter(is_whole))
     }
     /// Begins a file in a known directory; it appears when the writer is finished. The last component of `path` is its
     /// name.
@@ -192,7 +198,7 @@ impl Volume {
     pub async fn parent_inode(&self, inode: u64) -> Result<u64> {
         let found = self.look_up_parent(inode, &format!("directory inode {inode}")).await?;
         // Another partition has it, which may be a shard.
-        if is_placeholder(&found) { Ok(self.getattr(found.inode).await?.inode) } else { Ok(found.inode) }
+        if found.is_placeholder() { Ok(self.getattr(found.inode).await?.inode) } else { Ok(found.inode) }
     }
     async fn look_up_parent(&self, inode: u64, what: &str) -> Result<Attributes> {
         let request =

@@ -3,11 +3,14 @@
 //!
 //! Invariants: nobody is shown attributes that are not known; a page of a directory costs a call for each partition and
 //! 256 entries, not one for each entry. An entry may go between both answers: then its name is looked up again.
+use super::Volume;
 use super::totals::AT_ONCE;
-use super::{Volume, is_placeholder};
+use crate::attributes::{Attributes, FileKind};
 use crate::encoded_message::EncodedMessage;
 use crate::error::Result;
+use crate::listing::{DirEntry, DirPage};
 use crate::meta::route::{ROUTES_MAX, To};
+use crate::volume_state::StageStatus;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
@@ -36,12 +39,13 @@ impl Volume {
     }
 
     /// How encoding of files with a later scheme goes on in each partition.
-    pub async fn stage_status(&self) -> Result<Vec<(u32, StageStatusResponse)>> {
+    pub async fn stage_status(&self) -> Result<Vec<(u32, StageStatus)>> {
         let mut all = Vec::new();
         for partition in self.caller.partitions().await? {
             let what = format!("encoding in volume {}, partition p{partition}", self.name());
             let request = StageStatusRequest { header: Some(self.caller.read_header(partition)) };
-            all.push((partition, self.caller.read(&what, partition, Opcode::StageStatus, request).await?));
+            let status = self.caller.read(&what, partition, Opcode::StageStatus, request).await?;
+            all.push((partition, StageStatus::of_wire(status)));
         }
         Ok(all)
     }
@@ -49,7 +53,7 @@ impl Volume {
     /// Attributes of an entry of which its directory's partition may have told number and type alone. `None`: it went
     /// meanwhile, it is to be looked up again.
     pub(super) async fn whole(&self, what: &str, found: Attributes) -> Result<Option<Attributes>> {
-        if !is_placeholder(&found) {
+        if !found.is_placeholder() {
             return Ok(Some(self.with_shards(found).await?));
         }
         match self.getattr(found.inode).await {
@@ -92,7 +96,7 @@ impl Volume {
             while let Some((partition, part, answer)) = answers.next().await {
                 match answer {
                     Ok(answer) => {
-                        found.extend(answer.attributes.into_iter().map(|one| (one.inode, one)));
+                        found.extend(answer.attributes.into_iter().map(|one| (one.inode, Attributes::of_wire(one))));
                         locked.extend(answer.locked);
                     }
                     Err(error) => {
@@ -122,7 +126,7 @@ impl Volume {
 
     /// Asks for the attributes that a page of a directory lacks because other partitions have the inodes. What does not
     /// answer in a moment is left out: who needs it asks by himself. Entries that went meanwhile are taken out.
-    pub(super) async fn complete_page(&self, directory: u64, page: &mut ReaddirResponse) -> Result<()> {
+    pub(super) async fn complete_page(&self, directory: u64, page: &mut DirPage) -> Result<()> {
         // What a sharded directory says of itself is not all.
         page.entries
             .iter_mut()
@@ -180,7 +184,7 @@ impl Volume {
 
     /// Whether the caller may see what is behind the names of a directory, of which the page tells if it has any entry
     /// of the directory's own partition.
-    async fn may_search(&self, directory: u64, page: &ReaddirResponse) -> Result<bool> {
+    async fn may_search(&self, directory: u64, page: &DirPage) -> Result<bool> {
         if self.who().uid == 0 || page.entries.iter().any(|entry| entry.attributes.is_some()) {
             return Ok(true);
         }
@@ -197,7 +201,7 @@ impl Volume {
     }
 
     /// What was gone when its attributes were asked for has another inode by now, or is no entry any more.
-    async fn look_up_gone(&self, directory: u64, page: &mut ReaddirResponse, gone: &[u64]) -> Result<()> {
+    async fn look_up_gone(&self, directory: u64, page: &mut DirPage, gone: &[u64]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
@@ -205,7 +209,10 @@ impl Volume {
         for mut entry in std::mem::take(&mut page.entries) {
             if entry.attributes.is_none() && gone.contains(&entry.inode) {
                 match self.lookup(directory, &entry.name, &entry.name).await {
-                    Ok(now) => (entry.inode, entry.kind, entry.attributes) = (now.inode, now.mode >> 12, Some(now)),
+                    Ok(now) => {
+                        let kind = FileKind::of_mode(now.mode).unwrap_or(entry.kind);
+                        (entry.inode, entry.kind, entry.attributes) = (now.inode, kind, Some(now));
+                    }
                     Err(error) if error.is_not_found() => continue,
                     Err(error) => return Err(error),
                 }

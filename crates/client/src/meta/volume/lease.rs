@@ -1,11 +1,12 @@
 //! Taking and giving back the lease under which a file is overwritten in place.
 use super::{Volume, shown};
-use crate::error::{ClientError, Result};
+use crate::attributes::Attributes;
+use crate::error::Result;
 use crate::meta::keep_alive::renew;
 use crate::meta::lease::Lease;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{Attributes, MetaHeader, OverwriteLeaseRequest, OverwriteLeaseResponse};
+use cairn_wire::meta::{MetaHeader, OverwriteLeaseRequest, OverwriteLeaseResponse};
 use std::sync::Arc;
 
 impl Volume {
@@ -25,9 +26,7 @@ impl Volume {
             // With another session open, the one that asked has ended, and the lease with it.
             return Ok(None);
         }
-        let Some(attributes) = answer.attributes else {
-            return Err(ClientError::protocol(&what, "the answer has no attributes"));
-        };
+        let attributes = Attributes::of_answer(answer.attributes).map_err(|odd| odd.of(&what))?;
         let lease = Lease::new(session.clone(), partition, inode, answer.number);
         if !session.leases.enter(&lease) {
             return Ok(None);
@@ -79,6 +78,6 @@ impl Volume {
         let what = format!("giving back the overwrite lease of inode {inode}");
         let answer: OverwriteLeaseResponse =
             self.caller.mutate_under(&lease.session, &what, lease.partition, Opcode::OverwriteLease, make).await?;
-        answer.attributes.ok_or_else(|| ClientError::protocol(&what, "the answer has no attributes"))
+        Attributes::of_answer(answer.attributes).map_err(|odd| odd.of(&what))
     }
 }

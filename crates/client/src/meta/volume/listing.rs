@@ -4,8 +4,10 @@
 //! Names have no slashes, so both are told apart, and each goes on behind its entry whatever came or went.
 use super::totals::AT_ONCE;
 use super::{READDIR_PAGE, Volume};
+use crate::attributes::Attributes;
 use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
+use crate::listing::DirPage;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
@@ -24,12 +26,12 @@ fn cookie_in(shard: u8, name: &[u8]) -> Vec<u8> {
 }
 
 /// A page, and where the listing goes on.
-type Part = (ReaddirResponse, Option<Vec<u8>>);
+type Part = (DirPage, Option<Vec<u8>>);
 
 impl Volume {
     /// A page of a directory after the entry with the cookie `after`. With `attributes`, entries have theirs if the
     /// caller may search the directory, but for those of partitions that do not answer within a moment.
-    pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<ReaddirResponse> {
+    pub async fn readdir(&self, inode: u64, after: &[u8], attributes: bool) -> Result<DirPage> {
         let mut after = after.to_vec();
         loop {
             let (mut page, next) = self.readdir_part(inode, &after, attributes).await?;
@@ -69,7 +71,8 @@ impl Volume {
             attributes,
             shards: false,
         };
-        let mut page: ReaddirResponse = self.caller.read_by(&what, at, Opcode::Readdir, request).await?;
+        let page: ReaddirResponse = self.caller.read_by(&what, at, Opcode::Readdir, request).await?;
+        let mut page = DirPage::of_wire(page).map_err(|odd| odd.of(&what))?;
         if let Some(shard) = shard {
             page.entries.iter_mut().for_each(|entry| entry.cookie = cookie_in(shard, &entry.cookie));
         }
@@ -109,8 +112,8 @@ impl Volume {
             };
             found.size += shard.size;
             found.nlink += shard.nlink.saturating_sub(2);
-            found.mtime_ns = latest(found.mtime_ns, shard.mtime_ns);
-            found.ctime_ns = latest(found.ctime_ns, shard.ctime_ns);
+            found.mtime_ns = found.mtime_ns.max(shard.mtime_ns);
+            found.ctime_ns = found.ctime_ns.max(shard.ctime_ns);
             found.generation = found.generation.wrapping_add(shard.generation);
         }
         Ok(found)
@@ -120,7 +123,7 @@ impl Volume {
     /// stays. The number of shards. Repeated it changes nothing.
     pub async fn shard_directory(&self, path: &[u8]) -> Result<u32> {
         let found = self.stat(path, true).await?;
-        if found.mode & 0o170_000 != 0o040_000 {
+        if !found.is_directory() {
             return Err(ClientError::remote(
                 &super::shown(path),
                 ErrorCode::NotDirectory,
@@ -141,11 +144,6 @@ impl Volume {
     }
 }
 
-/// The later one of two times in nanoseconds, signed.
-fn latest(one: u64, other: u64) -> u64 {
-    (one as i64).max(other as i64) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,11 +157,5 @@ mod tests {
             assert_eq!(place_of(&cookie_in(shard, b"name")), (Some(shard), &b"name"[..]));
             assert_eq!(place_of(&cookie_in(shard, b"")), (Some(shard), &b""[..]));
         }
-    }
-
-    #[test]
-    fn times_before_1970_are_early() {
-        assert_eq!(latest(5, (-1_i64) as u64), 5);
-        assert_eq!(latest(5, 7), 7);
     }
 }

@@ -5,9 +5,13 @@
 //! [`Volume::close_for_read`].
 use super::by_inode::MadeAt;
 use super::elsewhere::LOOKUPS_MAX;
-use super::{Volume, attributes, is_placeholder, shown};
+use super::{Volume, attributes, shown};
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
+use crate::locks::{FileLock, LockHolder};
 use crate::meta::session::Session;
+use crate::opened::Opened;
+use crate::volume_state::Quota;
 use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
@@ -53,7 +57,7 @@ impl Volume {
 
     /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log
     /// entry.
-    pub async fn open_for_read(&self, inode: u64, access: u32, extents_max: u32) -> Result<OpenResponse> {
+    pub async fn open_for_read(&self, inode: u64, access: u32, extents_max: u32) -> Result<Opened> {
         let request = OpenRequest { inode, access, extents_max, ..Default::default() };
         self.open_soft(inode, &format!("inode {inode}"), request).await
     }
@@ -66,7 +70,7 @@ impl Volume {
         shown_as: &[u8],
         access: u32,
         extents_max: u32,
-    ) -> Result<OpenResponse> {
+    ) -> Result<Opened> {
         let request = OpenRequest { parent, name: name.to_vec(), access, extents_max, ..Default::default() };
         let what = shown(shown_as);
         for _ in 0..LOOKUPS_MAX {
@@ -75,9 +79,11 @@ impl Volume {
                 opened = self.open_soft(shard, &what, OpenRequest { parent: shard, ..request.clone() }).await;
             }
             let opened = opened?;
-            let Some(found) = opened.attributes.filter(is_placeholder) else { return Ok(opened) };
+            if !opened.attributes.is_placeholder() {
+                return Ok(opened);
+            }
             // Another partition has it, by now or never: nothing was opened.
-            match self.open_for_read(found.inode, access, extents_max).await {
+            match self.open_for_read(opened.attributes.inode, access, extents_max).await {
                 Err(error) if error.code() == Some(ErrorCode::Stale) => {}
                 opened => return opened.map_err(|error| error.named(&what)),
             }
@@ -85,7 +91,7 @@ impl Volume {
         Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was opened; repeat"))
     }
 
-    async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<OpenResponse> {
+    async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<Opened> {
         for _ in 0..OPEN_ATTEMPTS {
             let session: Arc<Session> = self.caller.session().await?;
             let request = |header: MetaHeader| {
@@ -94,16 +100,15 @@ impl Volume {
                 OpenRequest { header, acknowledged, ..request.clone() }
             };
             let answer: OpenResponse = self.caller.read_by(what, at, Opcode::Open, request).await?;
-            let Some(found) = &answer.attributes else {
-                return Err(ClientError::protocol(what, "the answer has no attributes"));
-            };
-            if is_placeholder(found) {
-                return Ok(answer);
+            let index = answer.index;
+            let opened = Opened::of_wire(answer).map_err(|odd| odd.of(what))?;
+            if opened.attributes.is_placeholder() {
+                return Ok(opened);
             }
             // Who answered has what it was asked for by.
             let partition = self.caller.partition_of(at).await?;
-            if session.soft.add(partition, found.inode, answer.index) {
-                return Ok(answer);
+            if session.soft.add(partition, opened.attributes.inode, index) {
+                return Ok(opened);
             }
         }
         let text = "the open was overtaken by removals again and again; try again";
@@ -141,7 +146,7 @@ impl Volume {
         if session.holds.remove(inode) { self.release(inode).await } else { Ok(()) }
     }
 
-    /// Counts a handle whose hold came with the operation that made the file (`CreateRequest::hold`, unnamed files).
+    /// Counts a handle whose hold came with the operation that made the file ([`NewFile::hold`](crate::changes::NewFile::hold), unnamed files).
     pub async fn note_held(&self, inode: u64) -> Result<()> {
         self.caller.session().await?.holds.add(inode);
         Ok(())
@@ -154,7 +159,7 @@ impl Volume {
     }
 
     /// Extents of an inode, at most `count_max` (0: as many as fit).
-    pub async fn extents_page(
+    pub(crate) async fn some_extents(
         &self,
         inode: u64,
         offset: u64,
@@ -215,46 +220,32 @@ impl Volume {
         self.mutate::<Empty, _>(shown_as, parent, Opcode::Rename, make).await.map(|_| ())
     }
 
-    /// Swaps extents of an inode; see the message. Header and inode are filled in here.
-    pub async fn publish_inode(&self, inode: u64, shown_as: &[u8], request: PublishRequest) -> Result<Attributes> {
-        self.publish(inode, shown_as, request).await
-    }
-
     /// Cuts a range out of a file: a hole, exact to the byte. Header and inode are filled in here.
-    pub async fn punch(&self, inode: u64, shown_as: &[u8], request: PunchRequest) -> Result<Attributes> {
+    pub(crate) async fn punch(&self, inode: u64, shown_as: &[u8], request: PunchRequest) -> Result<Attributes> {
         let make = |header| PunchRequest { header: Some(header), inode, ..request };
         attributes(self.mutate(shown_as, inode, Opcode::Punch, make).await?)
     }
 
-    /// Takes, changes or gives back a lock; `ErrorCode::Locked` if another owner is in the way. Header and inode are
-    /// filled in here.
-    pub async fn set_lock(&self, inode: u64, shown_as: &[u8], request: SetLockRequest) -> Result<()> {
-        let make = |header| SetLockRequest { header: Some(header), inode, ..request };
+    /// Takes, changes or gives back a lock; `ErrorCode::Locked` if another owner is in the way.
+    pub async fn set_lock(&self, inode: u64, shown_as: &[u8], lock: FileLock) -> Result<()> {
+        let make = |header| lock.to_set(header, inode);
         self.mutate::<Empty, _>(shown_as, inode, Opcode::SetLock, make).await.map(|_| ())
     }
 
     /// What would be in the way of this lock; `None` if nothing is.
-    pub async fn get_lock(&self, inode: u64, request: &SetLockRequest) -> Result<Option<GetLockResponse>> {
+    pub async fn get_lock(&self, inode: u64, lock: FileLock) -> Result<Option<LockHolder>> {
         let session = self.caller.session().await?.id.0;
-        let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
-        let request = |header: MetaHeader| {
-            let header = Some(MetaHeader { session, ..header });
-            GetLockRequest { header, inode, owner, kind, r#type, start, end }
-        };
-        let answer: GetLockResponse =
-            self.caller.read_by(&format!("inode {inode}"), inode, Opcode::GetLock, request).await?;
-        Ok((answer.r#type != 0).then_some(answer))
+        let request = |header: MetaHeader| lock.to_get(MetaHeader { session, ..header }, inode);
+        let what = format!("inode {inode}");
+        let answer: GetLockResponse = self.caller.read_by(&what, inode, Opcode::GetLock, request).await?;
+        LockHolder::of_wire(answer).map_err(|odd| odd.of(&what))
     }
 
     /// Waits a while (at most 2 s) for a lock to become free. Dropping the future ends the wait.
-    pub async fn wait_lock(&self, inode: u64, request: &SetLockRequest, at_most: Duration) -> Result<LockWait> {
+    pub async fn wait_lock(&self, inode: u64, lock: FileLock, at_most: Duration) -> Result<LockWait> {
         let session = self.caller.session().await?.id.0;
-        let SetLockRequest { owner, kind, r#type, start, end, .. } = *request;
         let wait_ms = u32::try_from(at_most.min(LOCK_WAIT_MAX).as_millis()).unwrap_or(u32::MAX);
-        let request = |header: MetaHeader| {
-            let header = Some(MetaHeader { session, ..header });
-            WaitLockRequest { header, inode, owner, kind, r#type, start, end, wait_ms }
-        };
+        let request = |header: MetaHeader| lock.to_wait(MetaHeader { session, ..header }, inode, wait_ms);
         let answer: WaitLockResponse =
             self.caller.read_by(&format!("inode {inode}"), inode, Opcode::WaitLock, request).await?;
         Ok(match (answer.free, answer.deadlock) {
@@ -277,11 +268,12 @@ impl Volume {
         let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
         let request = |header| GetQuotaRequest { header: Some(header), inode };
         match self.caller.read_by::<QuotaResponse, _>(&shown(shown_as), at, Opcode::GetQuota, request).await {
-            Ok(mut answer) => {
-                if let Some(volume) = answer.quota.as_mut().filter(|_| inode == 0) {
+            Ok(answer) => {
+                let mut quota = answer.quota.map(Quota::of_wire);
+                if let Some(volume) = quota.as_mut().filter(|_| inode == 0) {
                     self.add_use(volume).await?;
                 }
-                Ok(answer.quota)
+                Ok(quota)
             }
             Err(error) if error.code() == Some(ErrorCode::NoAttribute) => Ok(None),
             Err(error) => Err(error),

@@ -2,14 +2,15 @@
 //! `DIRECTORY/.snapshots/NAME`.
 use super::totals::AT_ONCE;
 use super::{Volume, shown};
+use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
+use crate::snapshot::{DirectorySchedule, Snapshot, SnapshotList, SnapshotRule};
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    Attributes, CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DirectorySchedule,
-    ListChangedRequest, ListChangedResponse, ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest,
-    SetSnapshotScheduleRequest, Snapshot, SnapshotRule,
+    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, ListChangedRequest, ListChangedResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, RenameSnapshotRequest, SetSnapshotScheduleRequest,
 };
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,10 +106,11 @@ impl Volume {
         Ok(self.list_snapshots().await?.snapshots)
     }
 
-    async fn list_snapshots(&self) -> Result<ListSnapshotsResponse> {
+    async fn list_snapshots(&self) -> Result<SnapshotList> {
         let request = |header| ListSnapshotsRequest { header: Some(header) };
         let what = format!("snapshots of volume {:?}", self.name());
-        self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await
+        let found = self.caller.read_by(&what, InodeId::ROOT.0, Opcode::ListSnapshots, request).await?;
+        Ok(SnapshotList::of_wire(found))
     }
 
     /// The directory of a snapshot as it was; also where the directory is not there any more.
@@ -163,16 +165,14 @@ impl Volume {
             self.caller.read::<ListSnapshotsResponse, _>(&what, partition, Opcode::ListSnapshots, request).await
         });
         let answers: Vec<Result<ListSnapshotsResponse>> = stream::iter(asked).buffered(AT_ONCE).collect().await;
-        let lists = answers.into_iter().map(|answer| answer.map(|answer| answer.snapshots));
+        let lists = answers.into_iter().map(|answer| answer.map(|found| SnapshotList::of_wire(found).snapshots));
         Ok(of_all(lists.collect::<Result<_>>()?))
     }
 
     /// By which rules snapshots are taken by themselves: those of the volume (directory 0), and of each directory that
     /// has some.
     pub async fn snapshot_schedules(&self) -> Result<Vec<DirectorySchedule>> {
-        let answer = self.list_snapshots().await?;
-        let of_volume = Some(DirectorySchedule { directory: 0, rules: answer.schedule });
-        Ok(of_volume.into_iter().filter(|all| !all.rules.is_empty()).chain(answer.schedules).collect())
+        Ok(self.list_snapshots().await?.schedules)
     }
 
     /// Replaces them, of the volume (0) or a directory.
@@ -180,6 +180,7 @@ impl Volume {
         if directory != 0 {
             self.check_directories(b"the schedule").await?;
         }
+        let rules = rules.into_iter().map(SnapshotRule::to_wire).collect();
         let make = |header| SetSnapshotScheduleRequest { header: Some(header), rules, directory };
         self.mutate::<Empty, _>(b"the schedule", InodeId::ROOT.0, Opcode::SetSnapshotSchedule, make).await.map(|_| ())
     }

@@ -2,6 +2,7 @@
 use super::Volume;
 use crate::error::{ClientError, Result};
 use crate::meta::call::MetaCaller;
+use crate::volume_state::{Quota, VolumeCounts};
 use cairn_types::InodeId;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
@@ -16,23 +17,23 @@ const SURVEY_PAUSE: Duration = Duration::from_millis(200);
 impl Volume {
     /// Counts of the volume with what no file names, counted after this was asked, if that takes no longer than
     /// `patience`; else the count before it. Servers of before do not know it.
-    pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<StatfsResponse> {
+    pub async fn statfs_unreferenced(&self, patience: Duration) -> Result<VolumeCounts> {
         let clock = &self.cluster().clock;
         let asked = clock.now();
         loop {
             let counts = self.counts(true).await?;
-            let Some(found) = counts.unreferenced else { return Ok(counts) };
+            let Some(found) = counts.unreferenced else { return Ok(VolumeCounts::of_wire(counts)) };
             let waited = clock.now().since(asked);
             let is_new = found.age_ms.is_some_and(|age| u128::from(age) <= waited.as_millis());
             if is_new || waited >= patience {
-                return Ok(counts);
+                return Ok(VolumeCounts::of_wire(counts));
             }
             tokio::time::sleep(SURVEY_PAUSE).await;
         }
     }
     /// Counts of the volume.
-    pub async fn statfs(&self) -> Result<StatfsResponse> {
-        self.counts(false).await
+    pub async fn statfs(&self) -> Result<VolumeCounts> {
+        Ok(VolumeCounts::of_wire(self.counts(false).await?))
     }
     async fn counts(&self, unreferenced: bool) -> Result<StatfsResponse> {
         self.caller.counts(self.name(), unreferenced).await
@@ -67,7 +68,7 @@ impl Volume {
             let request = ListQuotasRequest { header, after, resume, count_max: 0 };
             let page: ListQuotasResponse = self.caller.read(&what, partition, Opcode::ListQuotas, request).await?;
             let end = page.end || page.quotas.is_empty();
-            all.extend(page.quotas);
+            all.extend(page.quotas.into_iter().map(Quota::of_wire));
             if end {
                 return Ok(all);
             }

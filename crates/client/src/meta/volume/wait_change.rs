@@ -1,9 +1,10 @@
 //! Waiting for a file to change: a request that is parked at the leader of its partition.
 use super::Volume;
+use crate::attributes::Attributes;
 use crate::error::Result;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::meta::{Attributes, AttributesResponse, WaitChangeRequest};
+use cairn_wire::meta::{AttributesResponse, WaitChangeRequest};
 use std::time::Duration;
 
 /// One request waits no longer: its deadline has to be behind that.
@@ -25,7 +26,7 @@ impl Volume {
             let answer: Result<AttributesResponse> =
                 self.caller.read_by(&what, inode, Opcode::WaitChange, request).await;
             let found = match answer {
-                Ok(answer) => answer.attributes.unwrap_or_default(),
+                Ok(answer) => Attributes::of_answer(answer.attributes).map_err(|odd| odd.of(&what))?,
                 Err(error) if error.code() == Some(ErrorCode::UnknownOperation) => {
                     tokio::time::sleep(left.min(POLL)).await;
                     self.getattr(inode).await?

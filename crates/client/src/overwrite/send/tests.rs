@@ -25,8 +25,8 @@ async fn file(volume: &Volume, path: &str, blocks: usize) -> ChunkId {
     }
     let made = writer.finish().await.expect("written");
     let extents = volume.all_extents(made.inode).await.expect("extents");
-    assert!(extents.iter().all(|e| (e.index, e.chunk_offset) == (extents[0].index, e.file_offset)), "one chunk");
-    ChunkId { pg: PgId(extents[0].pg), index: extents[0].index }
+    assert!(extents.iter().all(|e| (e.chunk, e.chunk_offset) == (extents[0].chunk, e.file_offset)), "one chunk");
+    extents[0].chunk
 }
 
 async fn contents(volume: &Volume, path: &str) -> Vec<u8> {

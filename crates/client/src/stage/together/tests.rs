@@ -80,7 +80,7 @@ impl World {
     /// Group and kind of each extent.
     async fn places(&self, inode: u64) -> Vec<(u32, Option<ExtentKind>)> {
         let extents = self.volume.all_extents(inode).await.expect("extents");
-        extents.iter().map(|e| (e.pg, ExtentKind::from_flags(e.flags))).collect()
+        extents.iter().map(|e| (e.chunk.pg.0, e.kind)).collect()
     }
 
     fn inodes(&self) -> Vec<u64> {
@@ -115,7 +115,7 @@ impl World {
         let mut bytes = 0;
         for inode in self.inodes() {
             let extents = self.volume.all_extents(inode).await.expect("extents");
-            bytes += extents.iter().filter(|e| e.pg == SHARDS).map(|e| e.length).sum::<u64>();
+            bytes += extents.iter().filter(|e| e.chunk.pg.0 == SHARDS).map(|e| e.length).sum::<u64>();
         }
         bytes
     }

@@ -16,7 +16,7 @@ const DIRECTORY: u32 = 0o040_000;
 pub(super) struct Seen {
     mode: u32,
     names: u32,
-    mtime_ns: u64,
+    mtime_ns: i64,
     pub(super) contents: (u64, u64),
 }
 

@@ -216,8 +216,8 @@ async fn blocks_are_never_filled_up_with_what_a_removed_member_has() {
         let volume = other.volume("default").await.expect("the volume");
         let mut late = volume.open(b"/f").await.expect("opened");
         let extents = volume.all_extents(late.inode()).await.expect("extents");
-        let pg = extents[0].pg;
-        assert!(extents.iter().all(|extent| extent.pg == pg));
+        let pg = extents[0].chunk.pg.0;
+        assert!(extents.iter().all(|extent| extent.chunk.pg.0 == pg));
         let removed = side.cluster.members(pg)[place];
         {
             let mut state = side.cluster.fake.state.lock();
