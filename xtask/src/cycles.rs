@@ -34,7 +34,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("replica-core", 7),
     ("rpc", 10),
     ("tree", 8),
-    ("vfs", 6),
 ];
 
 /// Modules by path (`a::b`, the root is empty), and the modules that each names.

@@ -23,7 +23,7 @@ impl CpuReading {
         let own = ProcessUse::now();
         let mut reading = CpuReading { client_us: own.cpu_user_us + own.cpu_system_us, servers: BTreeMap::new() };
         for node in client.view().nodes.values().filter(|n| n.up) {
-            if let Ok(stats) = client.process_stats(&node.address).await {
+            if let Ok(stats) = client.server_use(&node.address).await {
                 let used = stats.cpu_user_us + stats.cpu_system_us;
                 // Servers inside this very process are counted once, as servers.
                 let entry = reading.servers.entry(stats.pid).or_default();

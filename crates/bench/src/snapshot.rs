@@ -10,13 +10,11 @@ mod tree;
 use crate::BenchContext;
 use crate::cpu::CpuReading;
 use crate::report::{Row, latencies};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use cairn_client::{Client, Volume};
 use cairn_env::rng::FastRng;
 use cairn_env::{Clock, RealClock};
 use cairn_types::{BLOCK_SIZE, Time};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{StatusRequest, StatusResponse};
 use clap::Args;
 use load::{Load, Logged};
 use serde_json::json;
@@ -233,9 +231,8 @@ impl Bench<'_> {
 
     /// Bytes that the volume has on all disks together, as data nodes tell them every few seconds; of one copy.
     async fn used(&self) -> anyhow::Result<u64> {
-        let status: StatusResponse = self.client.manager("status", Opcode::Status, &StatusRequest {}).await?;
-        let map = status.map.context("the manager sent no map")?;
-        let own = map.pgs.iter().filter(|pg| pg.state.as_ref().is_some_and(|state| state.volume == self.volume.id()));
+        let status = self.client.status("status").await?;
+        let own = status.map.pgs.iter().filter(|pg| pg.view.volume == self.volume.id());
         Ok(own.map(|pg| pg.used_bytes).sum())
     }
 

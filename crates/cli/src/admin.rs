@@ -27,8 +27,7 @@ pub use status::{disk_sums, writable_sum};
 
 use crate::context::Context;
 use crate::error::Result;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{ClusterMap, StatusRequest, StatusResponse};
+use cairn_client::admin::status::{ClusterMap, ClusterStatus};
 use clap::{Args, Subcommand};
 
 /// `cairn admin`
@@ -115,18 +114,17 @@ impl AdminArgs {
 }
 
 /// All that the manager tells, with its map, for a command that shows some of it.
-async fn status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
+async fn status(context: &Context) -> Result<(ClusterStatus, ClusterMap)> {
     context.only_looks();
     context.managers_only();
     full_status(context).await
 }
 
 /// The same for a command that has more to do.
-async fn full_status(context: &Context) -> Result<(StatusResponse, ClusterMap)> {
+async fn full_status(context: &Context) -> Result<(ClusterStatus, ClusterMap)> {
     let client = context.client().await?;
-    let mut status: StatusResponse =
-        client.manager("asking for the state of the cluster", Opcode::Status, &StatusRequest {}).await?;
-    let map = status.map.take().unwrap_or_default();
+    let mut status = client.status("asking for the state of the cluster").await?;
+    let map = std::mem::take(&mut status.map);
     Ok((status, map))
 }
 

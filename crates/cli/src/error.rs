@@ -218,10 +218,10 @@ fn io_next_step(error: &std::io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_wire::error::WireError;
+    use cairn_client::refusal::Refusal;
 
     fn remote(message: &str) -> CliError {
-        let error = WireError::new(ErrorCode::NotFound, message);
+        let error = Refusal::new(ErrorCode::NotFound, message);
         CliError::Client(ClientError::Remote { what: "/a".into(), error })
     }
 
@@ -231,11 +231,11 @@ mod tests {
         assert_eq!(remote("no such file").to_string(), "/a: no such file; check the path with cairn fs ls");
         assert_eq!(remote("no such file; look at /b").to_string(), "/a: no such file; look at /b");
         let error =
-            WireError::new(ErrorCode::VersionUnsupported, "this needs feature level 10, and n3 was not heard yet");
+            Refusal::new(ErrorCode::VersionUnsupported, "this needs feature level 10, and n3 was not heard yet");
         let error = CliError::Client(ClientError::Remote { what: "/".into(), error }).to_string();
         assert!(error.ends_with("not heard yet"), "nobody has a version that is too old: {error}");
         // A refusal has its own reason: to repeat the command changes nothing.
-        let error = WireError::new(ErrorCode::Conflict, "n20 runs: stop its process first");
+        let error = Refusal::new(ErrorCode::Conflict, "n20 runs: stop its process first");
         let error = CliError::Client(ClientError::Remote { what: "n20".into(), error });
         assert_eq!(error.to_string(), "n20: n20 runs: stop its process first");
     }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_lost_cluster_stops_trees_and_a_bad_file_does_not() {
         assert!(!remote("x").is_fatal());
-        let error = WireError::new(ErrorCode::NoSpace, "full");
+        let error = Refusal::new(ErrorCode::NoSpace, "full");
         assert!(CliError::Client(ClientError::Remote { what: "/a".into(), error }).is_fatal());
     }
 }

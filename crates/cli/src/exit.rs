@@ -194,10 +194,10 @@ impl Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_wire::error::WireError;
+    use cairn_client::refusal::Refusal;
 
     fn remote(code: ErrorCode) -> Exit {
-        Exit::of_client(&ClientError::Remote { what: "x".into(), error: WireError::new(code, "y") })
+        Exit::of_client(&ClientError::Remote { what: "x".into(), error: Refusal::new(code, "y") })
     }
 
     /// The table that people read would say something else than the program does.

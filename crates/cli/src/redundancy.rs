@@ -12,8 +12,6 @@ use cairn_client::RemotePath;
 use cairn_client::extent::{Extent, StripeSet};
 use cairn_client::view::{ClusterView, PgView};
 use cairn_types::{BLOCK_SIZE, ChunkId, ExtentKind, Layout, MemberState, Scheme};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{StatusRequest, StatusResponse};
 use members::{Chunks, Known, Members};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,11 +19,7 @@ use std::ops::Range;
 /// The cluster map with all placement groups, as the manager's leader has it.
 pub async fn whole_view(context: &Context, at: &RemotePath) -> Result<ClusterView> {
     let client = context.client_of(at.cluster.as_deref()).await?;
-    let status: StatusResponse =
-        client.manager("asking for the state of the cluster", Opcode::Status, &StatusRequest {}).await?;
-    let mut view = ClusterView::default();
-    view.apply(status.map.unwrap_or_default());
-    Ok(view)
+    Ok(client.whole_view("asking for the state of the cluster").await?)
 }
 
 /// The cluster as it is known, and its data nodes, for several files.

@@ -15,7 +15,6 @@ use cairn_env::{FastRng, RealClock};
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload};
 use cairn_security::Tls;
 use cairn_wire::Opcode;
-use cairn_wire::common::{Empty, ProcessStatsResponse};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,7 +157,8 @@ impl Client {
         let id = self.cluster.volume_id(name).await?;
         Ok(Volume::new(self.cluster.clone(), id, name, self.who.clone()))
     }
-    /// A call to the manager's leader; `what` names it in errors.
+    /// A call to the manager's leader; `what` names it in errors. With messages of the wire, as those below: for load
+    /// generators and tests of servers. Fronts use methods with types of this library.
     pub async fn manager<A: prost::Message + Default>(
         &self,
         what: &str,
@@ -192,10 +192,6 @@ impl Client {
         let answer = self.cluster.net.call_with(address, opcode, request, Payload::None, options).await;
         let (answer, bytes) = answer.map_err(|error| error.into_client(what, address, deadline))?;
         Ok((answer, bytes.map(|bytes| bytes.to_vec()).unwrap_or_default()))
-    }
-    /// What the process at an address used so far.
-    pub async fn process_stats(&self, address: &str) -> Result<ProcessStatsResponse> {
-        self.call(address, address, Opcode::ProcessStats, &Empty {}, Duration::from_secs(3)).await
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Three outcomes, never two: done (`Ok`), certainly not done, unknown ([`ClientError::is_unknown`]).
 use crate::malformed::Malformed;
+use crate::refusal::Refusal;
 use crate::uri::UriError;
 use cairn_types::{ErrorCode, RetryClass};
-use cairn_wire::error::WireError;
 
 /// As a group of [`ClientError::NoLeader`].
 pub(crate) const MANAGERS: &str = "the managers";
@@ -14,7 +14,7 @@ pub(crate) const MANAGERS: &str = "the managers";
 pub enum ClientError {
     /// A server said no; certainly not done unless the code's retry class is Unknown.
     #[error("{what}: {error}")]
-    Remote { what: String, error: WireError },
+    Remote { what: String, error: Refusal },
     /// Nobody answered in time, and nothing was sent that could have been done.
     #[error(
         "{what}: no server could be reached within {seconds} s ({tried}): {last}; check that the cluster runs and that the address is right"
@@ -149,7 +149,7 @@ impl ClientError {
         }
     }
     pub(crate) fn remote(what: &str, code: ErrorCode, message: &str) -> Self {
-        Self::Remote { what: what.into(), error: WireError::new(code, message) }
+        Self::Remote { what: what.into(), error: Refusal::new(code, message) }
     }
     pub fn protocol(what: &str, detail: impl Into<String>) -> Self {
         Self::Protocol { what: what.into(), detail: detail.into() }

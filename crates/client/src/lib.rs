@@ -3,6 +3,7 @@
 //! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through append streams, reads
 //! with fail-over and checksums. Every call has a deadline and three outcomes: done, certainly not done, unknown.
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
+pub mod admin;
 mod admin_way;
 mod append;
 pub mod attributes;
@@ -30,14 +31,18 @@ pub mod listing;
 pub mod locks;
 pub mod malformed;
 mod managers;
+pub mod map;
 mod meta;
 mod moving;
 mod net;
 pub mod opened;
+pub mod operations;
 mod overwrite;
 pub mod own_process;
+pub mod process_use;
 mod read;
 pub mod record;
+pub mod refusal;
 mod shared_state;
 pub mod snapshot;
 mod stage;

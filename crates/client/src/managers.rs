@@ -4,6 +4,7 @@ use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, MANAGERS, Result};
 use crate::late::Members;
 use crate::leader::{Failure, Group, Verdict, ask_leader};
+use crate::refusal::Refusal;
 use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, RetryClass};
 use cairn_wire::Opcode;
@@ -40,7 +41,7 @@ impl Cluster {
         match ask_leader(self, &mut managers, opcode, &request, pace).await {
             Ok(answer) => Ok(answer),
             Err(Failure::Final { error, sent }) => {
-                Err(ClientError::Remote { what: what.into(), error: refused(error, sent) })
+                Err(ClientError::Remote { what: what.into(), error: Refusal::of_wire(refused(error, sent)) })
             }
             Err(Failure::GaveUp { .. }) if managers.leaderless && opcode == Opcode::GetMap => {
                 let stale_tried = self.stale.allows(opcode).is_some();

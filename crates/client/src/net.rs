@@ -2,6 +2,7 @@
 use crate::admin_way::AdminWay;
 use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::ClientError;
+use crate::refusal::Refusal;
 use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
 use cairn_types::{ChunkId, ErrorCode};
@@ -27,7 +28,7 @@ impl NetError {
     pub(crate) fn into_client(self, what: &str, address: &str, deadline: Duration) -> ClientError {
         let (what, seconds) = (what.to_owned(), deadline.as_secs());
         match self {
-            Self::Remote(error) => ClientError::Remote { what, error },
+            Self::Remote(error) => ClientError::Remote { what, error: Refusal::of_wire(error) },
             Self::NotSent(last) => ClientError::Unreachable { what, tried: address.into(), seconds, last },
             Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last },
         }

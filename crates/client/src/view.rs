@@ -2,9 +2,10 @@
 //!
 //! Invariants: an item is replaced only by a newer one: placement groups by epoch, the rest by map version. `ranges` is
 //! made of `partitions` whenever a map changes what one of those is in charge of.
+use crate::map::{Disk, Node, Partition, VolumeEntry};
 use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgClass, PgId, Scheme, StripeGroupId};
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, PgColumn, Volume};
+use cairn_wire::manager::{ClusterMap, Pg, PgColumn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub struct ClusterView {
     pub version: u64,
     pub nodes: BTreeMap<u32, Node>,
     pub disks: BTreeMap<u32, Disk>,
-    pub volumes: BTreeMap<u32, Volume>,
+    pub volumes: BTreeMap<u32, VolumeEntry>,
     pub partitions: BTreeMap<u32, Partition>,
     pub pgs: BTreeMap<u32, PgView>,
     /// Inode ids of all partitions, ascending: every call by an inode looks for its partition here.
@@ -81,7 +82,7 @@ impl ColumnView {
 
 impl PgView {
     /// `None` for what this version cannot read (a later scheme or state).
-    pub fn decode(pg: &Pg) -> Option<PgView> {
+    pub(crate) fn decode(pg: &Pg) -> Option<PgView> {
         let state = pg.state.as_ref()?;
         let mut view = PgView::decode_state(state)?;
         view.column = pg.column.as_ref().and_then(ColumnView::decode);
@@ -96,7 +97,7 @@ impl PgView {
         Some(view)
     }
     /// From the state alone; writable is not known and taken as false.
-    pub fn decode_state(state: &PgState) -> Option<PgView> {
+    pub(crate) fn decode_state(state: &PgState) -> Option<PgView> {
         let members = state
             .members
             .iter()
@@ -142,7 +143,7 @@ impl PgView {
 
 impl ClusterView {
     /// Takes a full map or a delta.
-    pub fn apply(&mut self, map: ClusterMap) {
+    pub(crate) fn apply(&mut self, map: ClusterMap) {
         if let Some(cluster) = ClusterId::from_slice(&map.cluster) {
             self.cluster = cluster;
         }
@@ -156,20 +157,20 @@ impl ClusterView {
         }
         self.version = map.version;
         self.apply_pgs(&map.pgs);
-        self.nodes.extend(map.nodes.into_iter().map(|n| (n.id, n)));
-        self.disks.extend(map.disks.into_iter().map(|d| (d.id, d)));
+        self.nodes.extend(map.nodes.into_iter().map(|n| (n.id, Node::of_wire(n))));
+        self.disks.extend(map.disks.into_iter().map(|d| (d.id, Disk::of_wire(d))));
         for volume in map.volumes {
             if volume.deleted {
                 self.volumes.remove(&volume.id);
             } else {
-                self.volumes.insert(volume.id, volume);
+                self.volumes.insert(volume.id, VolumeEntry::of_wire(volume));
             }
         }
-        self.apply_partitions(map.partitions);
+        self.apply_partitions(map.partitions.into_iter().map(Partition::of_wire).collect());
     }
 
     /// Most maps tell of other members or leaders, and no other ranges.
-    fn apply_partitions(&mut self, partitions: Vec<Partition>) {
+    pub(crate) fn apply_partitions(&mut self, partitions: Vec<Partition>) {
         let known = |p: &Partition| self.partitions.get(&p.id).is_some_and(|k| Range::of(k) == Range::of(p));
         let same = self.partitions.len() >= self.ranges.len() && partitions.iter().all(known);
         self.partitions.extend(partitions.into_iter().map(|p| (p.id, p)));
@@ -195,7 +196,7 @@ impl ClusterView {
     }
 
     /// Takes a placement group's state that an answer carried.
-    pub fn apply_state(&mut self, state: &PgState) {
+    pub(crate) fn apply_state(&mut self, state: &PgState) {
         let Some(mut view) = PgView::decode_state(state) else { return };
         if let Some(known) = self.pgs.get(&view.id.0) {
             if known.epoch >= view.epoch {
@@ -212,7 +213,7 @@ impl ClusterView {
         let node = self.disks.get(&disk)?.node;
         self.nodes.get(&node).map(|n| n.address.as_str())
     }
-    pub fn volume_by_name(&self, name: &str) -> Option<&Volume> {
+    pub fn volume_by_name(&self, name: &str) -> Option<&VolumeEntry> {
         self.volumes.values().find(|v| v.name == name)
     }
     /// Partition of a volume that owns an inode, as it is now or at a snapshot. Ranges of a volume do not overlap.
@@ -228,6 +229,7 @@ impl ClusterView {
 mod tests {
     use super::*;
     use cairn_wire::data::PgMember;
+    use cairn_wire::manager;
 
     fn pg(id: u32, epoch: u64, states: &[u32]) -> Pg {
         let members =
@@ -249,9 +251,9 @@ mod tests {
         assert!(!now.can_write() && !now.is_complete());
     }
 
-    fn partition(id: u32, volume: u32, inodes: std::ops::RangeInclusive<u64>) -> Partition {
+    fn partition(id: u32, volume: u32, inodes: std::ops::RangeInclusive<u64>) -> manager::Partition {
         let (inode_first, inode_last) = inodes.into_inner();
-        Partition { id, volume, inode_first, inode_last, ..Partition::default() }
+        manager::Partition { id, volume, inode_first, inode_last, ..Default::default() }
     }
 
     /// A request would go to a partition that has not the inode, or to none.
@@ -263,7 +265,7 @@ mod tests {
         let range = |n: u64| (n << 32).max(1)..=((n + 1) << 32) - if n.is_multiple_of(7) { 1000 } else { 1 };
         let of = |id: u32| (id % 3 + 1, u64::from(id / 3));
         let ids = (1..=10_000u32).filter(|id| !of(*id).1.is_multiple_of(3) || of(*id).1 == 0);
-        let mut partitions: Vec<Partition> = ids.map(|id| partition(id, of(id).0, range(of(id).1))).collect();
+        let mut partitions: Vec<_> = ids.map(|id| partition(id, of(id).0, range(of(id).1))).collect();
         partitions.reverse();
         view.apply(ClusterMap { version: 1, partitions: partitions.clone(), ..Default::default() });
         let (mut found, mut missing) = (0, 0);
@@ -298,7 +300,7 @@ mod tests {
         let at = |view: &ClusterView, inode| view.partition_of(1, inode).map(|p| (p.id, p.leader));
         let mut view = ClusterView::default();
         view.apply(map(1, 0, vec![partition(1, 1, 1..=u64::MAX)]));
-        view.apply(map(2, 1, vec![Partition { leader: 5, ..partition(1, 1, 1..=u64::MAX) }]));
+        view.apply(map(2, 1, vec![manager::Partition { leader: 5, ..partition(1, 1, 1..=u64::MAX) }]));
         assert_eq!((at(&view, 1), at(&view, u64::MAX), at(&view, 0)), (Some((1, 5)), Some((1, 5)), None));
         view.apply(map(3, 2, vec![partition(1, 1, 1..=99), partition(2, 1, 200..=u64::MAX)]));
         assert_eq!((at(&view, 99), at(&view, 100), at(&view, 200)), (Some((1, 0)), None, Some((2, 0))));

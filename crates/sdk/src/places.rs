@@ -115,9 +115,9 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_client::map::{Disk, Node};
     use cairn_client::view::PgView;
     use cairn_types::{Epoch, MemberState, PgId, Scheme};
-    use cairn_wire::manager::{Disk, Node};
 
     fn view() -> ClusterView {
         let mut view = ClusterView::default();

@@ -1,4 +1,5 @@
 //! Drives the clients: threads with an own runtime, a bare connection a client, a fixed number of calls outstanding.
+//! It speaks the protocol itself: the library would add its own work to what is measured of the servers.
 use super::ops::{Operation, Target};
 use crate::report::latencies;
 use cairn_env::buf::BufPool;

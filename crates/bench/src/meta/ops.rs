@@ -1,4 +1,5 @@
-//! The measured operations: which request the n-th call of a slot is.
+//! The measured operations: which request the n-th call of a slot is. They are messages of the wire, as `driver` sends
+//! them.
 use cairn_rpc::{Connection, ConnectionError};
 use cairn_types::shard::shard_of;
 use cairn_wire::Opcode;

@@ -1,5 +1,5 @@
 //! Where the clients work: directories of their own, in all partitions of the volume in turn, or one directory with its
-//! shards.
+//! shards. Sessions are opened by messages of the wire: each bare connection has one of its own.
 use super::MetaArgs;
 use super::ops::{Operation, Place, Target};
 use anyhow::{Context, bail};

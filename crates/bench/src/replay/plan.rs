@@ -1,4 +1,4 @@
-//! [`Plan`]: what is to be done when, out of request logs.
+//! [`Plan`]: what is to be done when, out of request logs, which have messages of the wire.
 //!
 //! Memory: 32 bytes for each operation of the logs.
 use super::between;

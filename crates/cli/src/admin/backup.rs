@@ -10,23 +10,16 @@ use crate::exit::Exit;
 use crate::human::size;
 use crate::table::Align;
 use cairn_client::Client;
+use cairn_client::admin::backup::Checkpoint;
+use cairn_client::admin::status::{ClusterMap, ClusterStatus};
 use cairn_format::backup_manifest::{BackupEntry, BackupManifest};
 use cairn_rescue::{BackupSet, RescueError};
-use cairn_types::{ClusterId, GroupId, NodeId, WallTime, crc32c};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{ClusterMap, StatusResponse};
-use cairn_wire::raft::{
-    FetchCheckpointRequest, FetchCheckpointResponse, TakeCheckpointRequest, TakeCheckpointResponse,
-};
+use cairn_types::{GroupId, NodeId, WallTime};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A checkpoint of a large partition takes its time.
-const TAKE_DEADLINE: Duration = Duration::from_secs(600);
-const FETCH_DEADLINE: Duration = Duration::from_secs(30);
-const PART_BYTES: u32 = 1 << 20;
 /// Members are asked so often, for elections take a second.
 const ROUNDS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -71,7 +64,7 @@ impl BackupArgs {
 
     async fn take(&self, context: &Context) -> Result<()> {
         let (status, map) = full_status(context).await?;
-        let cluster = ClusterId::from_slice(&map.cluster).filter(|cluster| !cluster.is_none());
+        let cluster = Some(map.cluster).filter(|cluster| !cluster.is_none());
         let cluster =
             cluster.ok_or_else(|| CliError::refused(Exit::Other, "the manager names no cluster; try again"))?;
         let set = BackupSet::create(&self.dir).map_err(failed)?;
@@ -148,20 +141,16 @@ impl BackupArgs {
     }
 
     /// Asks whoever leads the group for a checkpoint.
-    async fn ask(&self, client: &Client, source: &Source) -> Result<(u32, String, TakeCheckpointResponse)> {
+    async fn ask(&self, client: &Client, source: &Source) -> Result<(u32, String, Checkpoint)> {
         let what = told(source.group);
         let mut last = "it has no members".to_owned();
         for round in 0..ROUNDS {
             // Somebody who leads is better than anybody.
             let any_member = self.any_member && round + 1 == ROUNDS;
-            let request = TakeCheckpointRequest { group: source.group.0, any_member };
             for (node, address) in &source.members {
-                let answer = client
-                    .call::<TakeCheckpointResponse>(&what, address, Opcode::TakeCheckpoint, &request, TAKE_DEADLINE)
-                    .await;
-                match answer {
-                    Ok(taken) if taken.taken => return Ok((*node, address.clone(), taken)),
-                    Ok(_) => last = format!("n{node} does not lead it"),
+                match client.take_checkpoint(&what, source.group, address, any_member).await {
+                    Ok(Some(taken)) => return Ok((*node, address.clone(), taken)),
+                    Ok(None) => last = format!("n{node} does not lead it"),
                     Err(error) => last = error.to_string(),
                 }
             }
@@ -176,7 +165,7 @@ impl BackupArgs {
 }
 
 /// All groups: partitions, then the manager.
-fn sources(status: &StatusResponse, map: &ClusterMap) -> Vec<Source> {
+fn sources(status: &ClusterStatus, map: &ClusterMap) -> Vec<Source> {
     let address = |node: u32| map.nodes.iter().find(|n| n.id == node).map(|n| (node, n.address.clone()));
     let of = |group: GroupId, leader: u32, members: &[u32]| {
         let mut members: Vec<(u32, String)> = members.iter().filter_map(|node| address(*node)).collect();
@@ -209,15 +198,12 @@ async fn bring(
     let what = told(group);
     let mut incoming = set.incoming(group).map_err(failed)?;
     loop {
-        let request = FetchCheckpointRequest { group: group.0, index, offset: incoming.len(), length_max: PART_BYTES };
         let mut tries = 0;
         let (total, part) = loop {
-            let answer = client
-                .fetch::<FetchCheckpointResponse>(&what, address, Opcode::FetchCheckpoint, &request, FETCH_DEADLINE)
-                .await;
+            let answer = client.fetch_checkpoint(&what, (group, index), address, incoming.len()).await;
             tries += 1;
             match answer {
-                Ok((answer, part)) if crc32c(&part) == answer.crc && !part.is_empty() => break (answer.total, part),
+                Ok(Some(part)) => break (part.total, part.bytes),
                 Err(error) if tries == PART_TRIES => return Err(error.into()),
                 Ok(_) if tries == PART_TRIES => {
                     let text = format!("{what}: {address} sent bytes that do not match their checksum");

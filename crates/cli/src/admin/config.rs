@@ -3,8 +3,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::table::{Align, Table};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{ConfigItem, GetConfigRequest, GetConfigResponse, SetConfigRequest, SetConfigResponse};
+use cairn_client::admin::settings::{NewSetting, Setting};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -38,11 +37,9 @@ impl ConfigArgs {
     }
 }
 
-async fn all_items(context: &Context) -> Result<Vec<ConfigItem>> {
+async fn all_items(context: &Context) -> Result<Vec<Setting>> {
     let client = context.client().await?;
-    let answer: GetConfigResponse =
-        client.manager("asking for the settings", Opcode::GetConfig, &GetConfigRequest {}).await?;
-    Ok(answer.items)
+    Ok(client.settings("asking for the settings").await?)
 }
 
 async fn get(context: &Context, keys: &[String]) -> Result<()> {
@@ -52,7 +49,7 @@ async fn get(context: &Context, keys: &[String]) -> Result<()> {
         .filter(|key| !items.iter().any(|item| item.key == **key))
         .map(|key| format!("{key:?} is no setting"))
         .collect();
-    let shown: Vec<&ConfigItem> = items.iter().filter(|item| keys.is_empty() || keys.contains(&item.key)).collect();
+    let shown: Vec<&Setting> = items.iter().filter(|item| keys.is_empty() || keys.contains(&item.key)).collect();
     let mut table =
         Table::new(&[("KEY", Align::Left), ("VALUE", Align::Left), ("DEFAULT", Align::Left), ("MEANING", Align::Left)]);
     for item in &shown {
@@ -83,9 +80,8 @@ async fn set(context: &Context, settings: &[String]) -> Result<()> {
         return mistakes(wrong, "nothing was set; cairn admin config get shows all settings with their meaning");
     }
     let client = context.client().await?;
-    let request = SetConfigRequest { items: items.clone() };
-    let answer: SetConfigResponse = client.manager("changing settings", Opcode::SetConfig, &request).await?;
-    mistakes(answer.mistakes, "nothing was set; cairn admin config get shows all settings with their meaning")?;
+    let wrong = client.set_settings("changing settings", &items).await?;
+    mistakes(wrong, "nothing was set; cairn admin config get shows all settings with their meaning")?;
     let now = if items.iter().any(|item| item.value.is_empty()) { all_items(context).await? } else { Vec::new() };
     if context.out.is_json() {
         return tell(context, &items);
@@ -94,7 +90,7 @@ async fn set(context: &Context, settings: &[String]) -> Result<()> {
 }
 
 /// What was set, with the value of a default that counts again.
-fn line(item: &ConfigItem, now: &[ConfigItem]) -> String {
+fn line(item: &NewSetting, now: &[Setting]) -> String {
     let default = now.iter().find(|known| known.key == item.key).filter(|_| item.value.is_empty());
     match default {
         Some(known) => format!("{} = {} (the default)", item.key, known.value),
@@ -103,13 +99,13 @@ fn line(item: &ConfigItem, now: &[ConfigItem]) -> String {
 }
 
 /// What was set, for programs.
-pub(super) fn tell(context: &Context, items: &[ConfigItem]) -> Result<()> {
+pub(super) fn tell(context: &Context, items: &[NewSetting]) -> Result<()> {
     items.iter().try_for_each(|item| context.out.json(&json!({ "key": item.key, "value": item.value })))
 }
 
 /// Splits `KEY=VALUE`; what is wrong comes as sentences.
-pub(super) fn parse(settings: &[String]) -> (Vec<ConfigItem>, Vec<String>) {
-    let (mut items, mut wrong): (Vec<ConfigItem>, Vec<String>) = (Vec::new(), Vec::new());
+pub(super) fn parse(settings: &[String]) -> (Vec<NewSetting>, Vec<String>) {
+    let (mut items, mut wrong): (Vec<NewSetting>, Vec<String>) = (Vec::new(), Vec::new());
     for setting in settings {
         match setting.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => {
@@ -117,7 +113,7 @@ pub(super) fn parse(settings: &[String]) -> (Vec<ConfigItem>, Vec<String>) {
                 if items.iter().any(|item| item.key == key) {
                     wrong.push(format!("{key:?} is set twice"));
                 }
-                items.push(ConfigItem { key, value, ..ConfigItem::default() });
+                items.push(NewSetting { key, value });
             }
             _ => wrong.push(format!("{setting:?} is not KEY=VALUE")),
         }
@@ -147,9 +143,9 @@ mod tests {
     /// `X=` would be answered by `X =`, and nobody would know what counts now.
     #[test]
     fn a_default_is_told_with_its_value() {
-        let item =
-            |key: &str, value: &str| ConfigItem { key: key.into(), value: value.into(), ..ConfigItem::default() };
-        let now = [item("repair_delay", "15m"), item("node_timeout", "20s")];
+        let item = |key: &str, value: &str| NewSetting { key: key.into(), value: value.into() };
+        let known = |key: &str, value: &str| Setting { key: key.into(), value: value.into(), ..Setting::default() };
+        let now = [known("repair_delay", "15m"), known("node_timeout", "20s")];
         assert_eq!(line(&item("repair_delay", ""), &now), "repair_delay = 15m (the default)");
         assert_eq!(line(&item("node_timeout", "20s"), &now), "node_timeout = 20s");
     }

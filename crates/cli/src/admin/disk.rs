@@ -1,14 +1,11 @@
 //! `cairn admin disk ls|remove|clear`.
-use super::target::{Kind, TargetArgs, remove, target_name};
+use super::target::{Kind, disk_number, remove};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::human::size;
 use crate::table::Align;
-use cairn_types::DiskUuid;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{ClearGrayRequest, Disk};
+use cairn_client::map::{Disk, DiskState};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -35,26 +32,12 @@ enum Verb {
     },
 }
 
-/// State code of disks that are no part of the cluster any more.
-pub const REMOVED: u32 = 4;
-
-/// Word for the state code of the manager's answers.
-fn state_name(state: u32) -> &'static str {
-    match state {
-        0 => "in service",
-        1 => "failed",
-        2 => "quarantined",
-        3 => "absent",
-        _ => "unknown",
-    }
-}
-
 /// For people. Of a node that is down, nobody knows more than what was known before.
 fn state_text(disk: &Disk, is_up: bool) -> String {
     let state = match (disk.state, is_up) {
-        (state, true) => state_name(state).to_owned(),
-        (0, false) => "node is down".to_owned(),
-        (state, false) => format!("{}, node is down", state_name(state)),
+        (state, true) => state.name().to_owned(),
+        (DiskState::InService, false) => "node is down".to_owned(),
+        (state, false) => format!("{}, node is down", state.name()),
     };
     if disk.gray.is_empty() { state } else { format!("{state}, gray") }
 }
@@ -68,10 +51,9 @@ impl DiskArgs {
         }
         let (_, map) = status(context).await?;
         let is_up = |disk: &Disk| map.nodes.iter().any(|node| node.id == disk.node && node.up);
-        let rows = map.disks.iter().filter(|disk| disk.state != REMOVED).map(|disk| {
-            let uuid = DiskUuid::from_slice(&disk.uuid).unwrap_or_default();
+        let rows = map.disks.iter().filter(|disk| !disk.is_removed()).map(|disk| {
             let value = json!({
-                "id": disk.id, "node": disk.node, "uuid": uuid.to_string(), "state": state_name(disk.state),
+                "id": disk.id, "node": disk.node, "uuid": disk.uuid.to_string(), "state": disk.state.name(),
                 "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes, "pgs": disk.pgs,
                 "chunks": disk.chunks, "queue_depth": disk.queue_depth, "latency_us": disk.latency_us,
                 "path": disk.path, "problem": disk.problem, "node_up": is_up(disk), "gray": disk.gray, "gray_since_ns": disk.gray_since_ns,
@@ -109,11 +91,10 @@ impl DiskArgs {
 }
 
 async fn clear(context: &Context, disk: String) -> Result<()> {
-    let target = TargetArgs::new(Kind::Disk, disk).target()?;
-    let name = target_name(&target);
+    let disk = disk_number(disk)?;
+    let name = format!("disk d{disk}");
     let client = context.client().await?;
-    let request = ClearGrayRequest { disk: target.id };
-    let _taken: Empty = client.manager(&format!("clearing {name}"), Opcode::ClearGray, &request).await?;
+    client.clear_gray(&format!("clearing {name}"), disk).await?;
     match context.out.is_json() {
         true => context.out.json(&json!({ "target": name, "outcome": "good" })),
         false => context.out.line(format!("{name} gets new data again; it is marked anew if it is as slow as before")),
@@ -127,10 +108,11 @@ mod tests {
     /// A disk that nobody can reach would be shown in service.
     #[test]
     fn a_disk_of_a_node_that_is_down_is_not_in_service() {
+        use DiskState::{Failed, InService};
         let disk = |state, gray: &str| Disk { state, gray: gray.into(), ..Disk::default() };
-        assert_eq!(state_text(&disk(0, ""), true), "in service");
-        assert_eq!(state_text(&disk(0, ""), false), "node is down");
-        assert_eq!(state_text(&disk(1, ""), false), "failed, node is down");
-        assert_eq!(state_text(&disk(0, "slow"), true), "in service, gray");
+        assert_eq!(state_text(&disk(InService, ""), true), "in service");
+        assert_eq!(state_text(&disk(InService, ""), false), "node is down");
+        assert_eq!(state_text(&disk(Failed, ""), false), "failed, node is down");
+        assert_eq!(state_text(&disk(InService, "slow"), true), "in service, gray");
     }
 }

@@ -1,16 +1,15 @@
 //! `cairn admin drain start|cancel|ls`: emptying disks, nodes and racks while they serve.
 //!
 //! A drain is a wish that the manager keeps and carries out by itself; `start --wait` looks on until nothing is left.
-use super::target::{TargetArgs, target_name};
+use super::target::TargetArgs;
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::bytes;
 use crate::table::Align;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{DrainReason, DrainRequest, DrainStatus, StatusResponse, Target};
+use cairn_client::admin::status::{ClusterStatus, DrainReason, DrainStatus};
+use cairn_client::admin::target::Target;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -56,10 +55,8 @@ impl DrainArgs {
 
 async fn ask(context: &Context, target: &Target, cancel: bool) -> Result<()> {
     let client = context.client().await?;
-    let what = format!("{} {}", if cancel { "cancelling the drain of" } else { "draining" }, target_name(target));
-    let request = DrainRequest { target: Some(target.clone()), cancel };
-    let _taken: Empty = client.manager(&what, Opcode::Drain, &request).await?;
-    Ok(())
+    let what = format!("{} {}", if cancel { "cancelling the drain of" } else { "draining" }, target);
+    Ok(client.drain(&what, target, cancel).await?)
 }
 
 async fn start(context: &Context, target: Target, wait: bool) -> Result<()> {
@@ -67,9 +64,9 @@ async fn start(context: &Context, target: Target, wait: bool) -> Result<()> {
     let mut said = String::new();
     loop {
         let (status, _) = status(context).await?;
-        let drain = status.drains.iter().find(|drain| drain.target.as_ref() == Some(&target));
+        let drain = status.drains.iter().find(|drain| drain.target == target);
         let Some(drain) = drain else {
-            let text = format!("the drain of {} was cancelled meanwhile", target_name(&target));
+            let text = format!("the drain of {} was cancelled meanwhile", target.to_string());
             return Err(CliError::refused(Exit::NotFound, text));
         };
         if !wait || drain.groups == 0 {
@@ -90,14 +87,14 @@ async fn start(context: &Context, target: Target, wait: bool) -> Result<()> {
 async fn cancel(context: &Context, target: Target) -> Result<()> {
     ask(context, &target, true).await?;
     match context.out.is_json() {
-        true => context.out.json(&json!({ "target": target_name(&target), "outcome": "cancelled" })),
-        false => context.out.line(format!("{} keeps what it has, and gets new data again", target_name(&target))),
+        true => context.out.json(&json!({ "target": target.to_string(), "outcome": "cancelled" })),
+        false => context.out.line(format!("{} keeps what it has, and gets new data again", target.to_string())),
     }
 }
 
 /// How far a drain is, in one line.
 pub fn sentence(drain: &DrainStatus) -> String {
-    let name = drain.target.as_ref().map(target_name).unwrap_or_default();
+    let name = drain.target.to_string();
     if drain.disks == 0 {
         return format!(
             "{name} has no disks any more, and new ones there would get nothing: cairn admin drain cancel {name}"
@@ -146,7 +143,7 @@ fn left_ms(drain: &DrainStatus) -> Option<u64> {
 
 fn drain_json(drain: &DrainStatus) -> Value {
     json!({
-        "target": drain.target.as_ref().map(target_name), "since_ns": drain.since_ns, "disks": drain.disks,
+        "target": drain.target.to_string(), "since_ns": drain.since_ns, "disks": drain.disks,
         "groups": drain.groups, "moving": drain.moving, "bytes_left": drain.bytes_left,
         "bytes_per_second": drain.bytes_per_second, "left_ms": left_ms(drain), "blocked": drain.blocked,
         "waits_for": drain.waits_for, "empty": drain.groups == 0,
@@ -172,7 +169,7 @@ async fn list(context: &Context) -> Result<()> {
     listing::print(context, &columns, rows(&status).into_iter())
 }
 
-fn rows(status: &StatusResponse) -> Vec<(Value, Vec<String>)> {
+fn rows(status: &ClusterStatus) -> Vec<(Value, Vec<String>)> {
     let row = |drain: &DrainStatus| {
         let waits = match (drain.groups, drain.blocked) {
             _ if drain.disks == 0 => "nothing: its disks are gone; cancel it before new ones come".into(),
@@ -181,7 +178,7 @@ fn rows(status: &StatusResponse) -> Vec<(Value, Vec<String>)> {
             _ => waits(drain),
         };
         let cells = vec![
-            drain.target.as_ref().map(target_name).unwrap_or_default(),
+            drain.target.to_string(),
             drain.disks.to_string(),
             drain.groups.to_string(),
             drain.moving.to_string(),
@@ -202,7 +199,7 @@ mod tests {
     /// Somebody would take away a node that is not empty, or wait for what never comes by itself.
     #[test]
     fn says_how_far_and_why_not() {
-        let target = Some(Target { kind: 2, id: 17, rack: String::new() });
+        let target = Target::Node(17);
         let drain = DrainStatus {
             target,
             disks: 2,
@@ -212,7 +209,8 @@ mod tests {
             bytes_per_second: 100 << 20,
             blocked: 1,
             waits_for: "d3 in pg9: no disk that may take it is outside pg9".into(),
-            ..DrainStatus::default()
+            since_ns: 0,
+            reasons: Vec::new(),
         };
         let text = sentence(&drain);
         assert!(
@@ -237,7 +235,7 @@ mod tests {
             "{gone}"
         );
         assert_eq!((&drain_json(&drain)["empty"], &drain_json(&done)["empty"]), (&json!(false), &json!(true)));
-        let rows = rows(&StatusResponse { drains: vec![drain, done], ..StatusResponse::default() });
+        let rows = rows(&ClusterStatus { drains: vec![drain, done], ..ClusterStatus::default() });
         assert!(rows[0].1[7].starts_with("1 cannot leave") && rows[1].1[7].contains("empty"));
     }
 }

@@ -3,8 +3,8 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::utc_time;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{ClusterMap, Event, ListEventsRequest, ListEventsResponse};
+use cairn_client::admin::events::{Event, EventFilter};
+use cairn_client::admin::status::ClusterMap;
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,14 +43,14 @@ impl EventsArgs {
             known(&map, node)?;
         }
         let client = context.client().await?;
-        let mut request =
-            ListEventsRequest { after: 0, since_ns, node, kinds: self.kinds.clone(), max: self.lines.unwrap_or(0) };
+        let (kinds, max) = (self.kinds.clone(), self.lines.unwrap_or(0));
+        let mut wanted = EventFilter { after: 0, since_ns, node, kinds, max };
         loop {
-            let answer: ListEventsResponse = client.manager("asking for events", Opcode::ListEvents, &request).await?;
-            for event in &answer.events {
+            let page = client.events(&wanted).await?;
+            for event in &page.events {
                 match context.out.is_json() {
-                    true => context.out.json(&event_json(event, &answer))?,
-                    false => context.out.line(line(event, &answer, self.meaning))?,
+                    true => context.out.json(&event_json(event))?,
+                    false => context.out.line(line(event, self.meaning))?,
                 }
             }
             if !self.follow {
@@ -58,7 +58,7 @@ impl EventsArgs {
             }
             // Whoever looks on sees it now.
             context.out.flush()?;
-            (request.after, request.max) = (answer.last, 0);
+            (wanted.after, wanted.max) = (page.last, 0);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -103,14 +103,8 @@ fn known(map: &ClusterMap, node: u32) -> Result<()> {
     }
 }
 
-/// Name and meaning of an event's kind.
-fn kind<'a>(event: &Event, answer: &'a ListEventsResponse) -> (&'a str, &'a str) {
-    let kind = answer.kinds.iter().find(|kind| kind.code == event.kind);
-    kind.map_or(("unknown", "of a later version"), |kind| (kind.name.as_str(), kind.meaning.as_str()))
-}
-
-fn line(event: &Event, answer: &ListEventsResponse, with_meaning: bool) -> String {
-    let (name, meaning) = kind(event, answer);
+fn line(event: &Event, with_meaning: bool) -> String {
+    let (name, meaning) = (&event.kind, &event.meaning);
     // To the millisecond.
     let at = utc_time(event.time_ns);
     let mut line = format!("{}Z  {name:<17}  {}", at.get(..23).unwrap_or(&at), event.text);
@@ -120,12 +114,11 @@ fn line(event: &Event, answer: &ListEventsResponse, with_meaning: bool) -> Strin
     line
 }
 
-fn event_json(event: &Event, answer: &ListEventsResponse) -> Value {
-    let (name, meaning) = kind(event, answer);
+fn event_json(event: &Event) -> Value {
     let some = |id: u32| (id != 0).then_some(id);
     json!({
-        "number": event.number, "time_ns": event.time_ns, "time": utc_time(event.time_ns), "kind": name,
-        "node": some(event.node), "disk": some(event.disk), "pg": some(event.pg), "text": event.text, "meaning": meaning,
+        "number": event.number, "time_ns": event.time_ns, "time": utc_time(event.time_ns), "kind": event.kind,
+        "node": some(event.node), "disk": some(event.disk), "pg": some(event.pg), "text": event.text, "meaning": event.meaning,
     })
 }
 
@@ -139,7 +132,7 @@ mod tests {
         assert_eq!(since("2m", 200_000_000_000).expect("a time"), 80_000_000_000);
         assert_eq!(since("9d", 5).expect("a time"), 0);
         assert!(since("2", 5).is_err() && since("m", 5).is_err() && since("2w", 5).is_err());
-        let node = cairn_wire::manager::Node { id: 17, ..Default::default() };
+        let node = cairn_client::map::Node { id: 17, ..Default::default() };
         let map = ClusterMap { nodes: vec![node], ..ClusterMap::default() };
         assert!(known(&map, 17).is_ok() && known(&map, 99).is_err(), "a node that never was");
         assert!(number("n17").is_ok_and(|n| n == 17) && number("d3").is_err());

@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use cairn_client::map::{Disk, Node};
 use cairn_client::volume_state::{FsckFinding, FsckProgress, FsckSeverity, FsckState};
 use cairn_client::{RemotePath, Volume};
-use cairn_wire::manager::{Disk, Node};
 use clap::Args;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -97,7 +97,7 @@ async fn away(context: &Context) -> String {
     let is_data = |node: &&Node| node.roles.iter().any(|role| role == "data");
     let down = map.nodes.iter().filter(|node| !node.up && !node.removed).filter(is_data);
     let runs = |disk: &&Disk| map.nodes.iter().any(|node| node.id == disk.node && node.up);
-    let failed = map.disks.iter().filter(|disk| disk.state != 0 && disk.pgs > 0).filter(runs);
+    let failed = map.disks.iter().filter(|disk| !disk.is_in_service() && disk.pgs > 0).filter(runs);
     let names: Vec<String> = down
         .map(|node| format!("n{}", node.id))
         .chain(failed.map(|disk| format!("d{} on n{}", disk.id, disk.node)))

@@ -1,15 +1,14 @@
 //! `cairn admin hibernate start|end|ls`: a node or a rack is taken down for a time, and nothing is repaired for it
 //! meanwhile.
-use super::target::{TargetArgs, target_name};
+use super::target::TargetArgs;
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::table::Align;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{HibernateRequest, HibernationStatus};
+use cairn_client::admin::status::HibernationStatus;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct HibernateArgs {
@@ -40,15 +39,8 @@ enum Verb {
 impl HibernateArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
-            Verb::Start { target, window } => {
-                let request =
-                    HibernateRequest { target: Some(target.target()?), window_ms: window_ms(&window)?, end: false };
-                ask(context, request, "letting hibernate").await
-            }
-            Verb::End { target } => {
-                let request = HibernateRequest { target: Some(target.target()?), window_ms: 0, end: true };
-                ask(context, request, "ending the hibernation of").await
-            }
+            Verb::Start { target, window } => start(context, &target, window_ms(&window)?).await,
+            Verb::End { target } => end(context, &target).await,
             Verb::Ls => list(context).await,
         }
     }
@@ -69,24 +61,32 @@ fn window_ms(text: &str) -> Result<u64> {
     window.ok_or_else(|| CliError::usage(format!("{text:?} is no time: write it as 90s, 45m, 2h or 1d")))
 }
 
-async fn ask(context: &Context, request: HibernateRequest, doing: &str) -> Result<()> {
-    let name = request.target.as_ref().map(target_name).unwrap_or_default();
+async fn start(context: &Context, target: &TargetArgs, window_ms: u64) -> Result<()> {
+    let target = target.target()?;
     let client = context.client().await?;
-    let _taken: Empty = client.manager(&format!("{doing} {name}"), Opcode::Hibernate, &request).await?;
-    let (end, window_ms) = (request.end, request.window_ms);
-    match context.out.is_json() {
-        true => context.out.json(&json!({ "target": name, "hibernates": !end, "left_ms": (!end).then_some(window_ms) })),
-        false if end => context.out.line(format!("{name} does not hibernate any more: it is repaired as usual when it is away")),
-        false => context.out.line(format!(
-            "{name} may be stopped: for {} nothing is repaired for it; afterwards, or with cairn admin hibernate end, it is",
-            age(window_ms)
-        )),
+    client.hibernate(&format!("letting hibernate {target}"), &target, Duration::from_millis(window_ms)).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "target": target.to_string(), "hibernates": true, "left_ms": window_ms }));
     }
+    context.out.line(format!(
+        "{target} may be stopped: for {} nothing is repaired for it; afterwards, or with cairn admin hibernate end, it is",
+        age(window_ms)
+    ))
+}
+
+async fn end(context: &Context, target: &TargetArgs) -> Result<()> {
+    let target = target.target()?;
+    let client = context.client().await?;
+    client.end_hibernation(&format!("ending the hibernation of {target}"), &target).await?;
+    if context.out.is_json() {
+        return context.out.json(&json!({ "target": target.to_string(), "hibernates": false, "left_ms": null }));
+    }
+    context.out.line(format!("{target} does not hibernate any more: it is repaired as usual when it is away"))
 }
 
 /// One line for people.
 pub fn sentence(hibernation: &HibernationStatus) -> String {
-    let name = hibernation.target.as_ref().map(target_name).unwrap_or_default();
+    let name = hibernation.target.to_string();
     format!("{name}, for {} more: nothing is repaired for it", age(hibernation.left_ms))
 }
 
@@ -96,7 +96,7 @@ async fn list(context: &Context) -> Result<()> {
         return context.out.line("nothing hibernates");
     }
     let row = |hibernation: &HibernationStatus| -> (Value, Vec<String>) {
-        let name = hibernation.target.as_ref().map(target_name).unwrap_or_default();
+        let name = hibernation.target.to_string();
         let HibernationStatus { since_ns, until_ns, left_ms, .. } = *hibernation;
         let value = json!({ "target": name, "since_ns": since_ns, "until_ns": until_ns, "left_ms": left_ms });
         (value, vec![name, age(left_ms)])

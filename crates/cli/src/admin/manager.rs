@@ -5,13 +5,9 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::table::Align;
+use cairn_client::admin::members::MemberChange;
+use cairn_client::admin::status::{Awaited, ClusterMap, ClusterStatus, ManagerMember};
 use cairn_types::{DiskId, GroupId, NodeId};
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::data::NodeAddress;
-use cairn_wire::manager::{
-    Awaited, ChangeMembersRequest, ClusterMap, GoOnRequest, ManagerMember, StatusRequest, StatusResponse,
-};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -78,7 +74,7 @@ impl ManagerArgs {
     }
 }
 
-fn role(status: &StatusResponse, member: &ManagerMember) -> &'static str {
+fn role(status: &ClusterStatus, member: &ManagerMember) -> &'static str {
     match (member.node == status.leader_node, member.votes) {
         (true, _) => "leads",
         (_, true) => "votes",
@@ -124,11 +120,11 @@ async fn add(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
         return Err(CliError::usage(text));
     };
     let number = node_number(number)?;
-    let addresses = vec![NodeAddress { node: number, address: address.to_owned() }];
-    let request = ChangeMembersRequest { add: vec![number], addresses, ..ChangeMembersRequest::default() };
+    let addresses = vec![(number, address.to_owned())];
+    let new = MemberChange { add: vec![number], addresses, ..MemberChange::default() };
     let client = context.client().await?;
-    let _taken: Empty = client.manager("adding a manager", Opcode::ChangeMembers, &request).await?;
-    let voting = |status: &StatusResponse, _: &ClusterMap| match status.managers.contains(&number) {
+    client.change_members("adding a manager", GroupId::MANAGER, new).await?;
+    let voting = |status: &ClusterStatus, _: &ClusterMap| match status.managers.contains(&number) {
         true => None,
         false => Some(format!("manager {number} catches up")),
     };
@@ -138,10 +134,10 @@ async fn add(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
 
 async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
     let number = node_number(manager)?;
-    let request = ChangeMembersRequest { add: vec![number], remove: vec![number], ..ChangeMembersRequest::default() };
+    let anew = MemberChange { add: vec![number], remove: vec![number], ..MemberChange::default() };
     let client = context.client().await?;
-    let _taken: Empty = client.manager("adding a manager anew", Opcode::ChangeMembers, &request).await?;
-    let voting = |status: &StatusResponse, _: &ClusterMap| match status.managers.contains(&number) {
+    client.change_members("adding a manager anew", GroupId::MANAGER, anew).await?;
+    let voting = |status: &ClusterStatus, _: &ClusterMap| match status.managers.contains(&number) {
         true => None,
         false => Some(format!("manager {number} catches up")),
     };
@@ -152,8 +148,7 @@ async fn renew(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
 async fn go_on(context: &Context, yes: bool) -> Result<()> {
     context.managers_only();
     let client = context.client().await?;
-    let status: StatusResponse =
-        client.manager("asking whom the managers wait for", Opcode::Status, &StatusRequest {}).await?;
+    let status = client.status("asking whom the managers wait for").await?;
     let Some(awaited) = status.awaited else {
         let text = "the managers wait for no node: there is nothing to go on from";
         return Err(CliError::refused(Exit::Usage, text));
@@ -166,8 +161,7 @@ async fn go_on(context: &Context, yes: bool) -> Result<()> {
         );
         return Err(CliError::refused(Exit::Usage, text));
     }
-    let request = GoOnRequest { given_up: Some(awaited) };
-    let _done: Empty = client.manager("going on without the missing nodes", Opcode::GoOn, &request).await?;
+    client.go_on_without("going on without the missing nodes", awaited).await?;
     if context.out.is_json() {
         return context.out.json(&json!({ "gone_on": true, "given_up": names }));
     }
@@ -185,10 +179,10 @@ fn given_up(awaited: &Awaited) -> String {
 
 async fn remove(context: &Context, manager: &str, wait: &Wait) -> Result<()> {
     let number = node_number(manager)?;
-    let request = ChangeMembersRequest { remove: vec![number], ..ChangeMembersRequest::default() };
+    let gone = MemberChange { remove: vec![number], ..MemberChange::default() };
     let client = context.client().await?;
-    let _done: Empty = client.manager("removing a manager", Opcode::ChangeMembers, &request).await?;
-    let there = |status: &StatusResponse, _: &ClusterMap| {
+    client.change_members("removing a manager", GroupId::MANAGER, gone).await?;
+    let there = |status: &ClusterStatus, _: &ClusterMap| {
         let there = status.manager_members.iter().any(|member| member.node == number);
         there.then(|| format!("manager {number} leaves"))
     };

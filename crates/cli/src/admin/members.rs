@@ -4,17 +4,12 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use cairn_client::StaleReads;
+use cairn_client::admin::status::{ClusterMap, ClusterStatus};
 use cairn_types::GroupId;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{ClusterMap, StatusResponse};
-use cairn_wire::raft::AcceptLossRequest;
 use clap::Args;
 use serde_json::json;
 use std::time::Duration;
 
-/// For the member to answer.
-const ACCEPT_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -31,7 +26,7 @@ impl Wait {
     pub async fn until(
         &self,
         context: &Context,
-        left: impl Fn(&StatusResponse, &ClusterMap) -> Option<String>,
+        left: impl Fn(&ClusterStatus, &ClusterMap) -> Option<String>,
     ) -> Result<bool> {
         if self.no_wait {
             return Ok(false);
@@ -67,9 +62,7 @@ pub async fn accept_loss(context: &Context, group: GroupId, address: &str, yes: 
     // There may be no manager that leads: that is why this is done.
     context.allow_stale(StaleReads::default());
     let client = context.client().await?;
-    let request = AcceptLossRequest { group: group.0 };
-    let what = "accepting what a member has forgotten";
-    let _done: Empty = client.call(what, address, Opcode::AcceptLoss, &request, ACCEPT_DEADLINE).await?;
+    client.accept_loss("accepting what a member has forgotten", group, address).await?;
     if context.out.is_json() {
         return context.out.json(&json!({ "group": group.0, "address": address, "accepted": true }));
     }

@@ -1,5 +1,4 @@
 //! `cairn admin node ls|remove`.
-use super::disk::REMOVED;
 use super::target::{Kind, remove};
 use super::{age, listing, status};
 use crate::context::Context;
@@ -33,7 +32,7 @@ impl NodeArgs {
         }
         let (status, map) = status(context).await?;
         let rows = map.nodes.iter().filter(|node| !node.removed).map(|node| {
-            let disks = map.disks.iter().filter(|disk| disk.node == node.id && disk.state != REMOVED).count();
+            let disks = map.disks.iter().filter(|disk| disk.node == node.id && !disk.is_removed()).count();
             let leads = map.partitions.iter().filter(|p| !p.removed && p.leader == node.id).count();
             let is_leader = node.id == status.leader_node;
             let value = json!({

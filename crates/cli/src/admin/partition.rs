@@ -7,12 +7,10 @@ use super::{partition_list, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use cairn_client::admin::members::MemberChange;
+use cairn_client::admin::status::{ClusterMap, ClusterStatus};
+use cairn_client::map::Partition;
 use cairn_types::PartitionId;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{
-    ChangeMembersRequest, ClusterMap, Partition, SplitPartitionRequest, SplitPartitionResponse, StatusResponse,
-};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -152,10 +150,8 @@ async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Re
     let before = of_volume(&map);
     let client = context.client().await?;
     refuse_with_snapshots(&client, &map, volume).await?;
-    let request = SplitPartitionRequest { partition: id, into };
-    let what = format!("splitting partition {id}");
-    let _taken: SplitPartitionResponse = client.manager(&what, Opcode::SplitPartition, &request).await?;
-    let settled = |_: &StatusResponse, map: &ClusterMap| {
+    client.split_partition(&format!("splitting partition {id}"), PartitionId(id), into).await?;
+    let settled = |_: &ClusterStatus, map: &ClusterMap| {
         if let Some(waits) = map.partitions.iter().find(|p| p.volume == volume && !p.removed && p.add > 0) {
             return Some(format!("partition {} ends its range of inodes", waits.id));
         }
@@ -211,12 +207,11 @@ async fn change(context: &Context, partition: &str, add: &[String], remove: &[St
     }
     let client = context.client().await?;
     for id in &partitions {
-        let request =
-            ChangeMembersRequest { group: *id, add: add.clone(), remove: remove.clone(), ..Default::default() };
+        let change = MemberChange { add: add.clone(), remove: remove.clone(), ..MemberChange::default() };
         let what = format!("changing the members of partition {id}");
-        let _taken: Empty = client.manager(&what, Opcode::ChangeMembers, &request).await?;
+        client.change_members(&what, PartitionId(*id).into(), change).await?;
     }
-    let settled = |_: &StatusResponse, map: &ClusterMap| {
+    let settled = |_: &ClusterStatus, map: &ClusterMap| {
         let busy = map.partitions.iter().find(|p| partitions.contains(&p.id) && !p.removed && !p.target.is_empty());
         busy.map(|p| format!("partition {}: {}", p.id, members_text(p)))
     };

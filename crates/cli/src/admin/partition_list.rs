@@ -10,7 +10,8 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::size;
 use crate::table::Align;
-use cairn_wire::manager::{ClusterMap, Partition, PartitionReport, StatusResponse};
+use cairn_client::admin::status::{ClusterMap, ClusterStatus, PartitionReport};
+use cairn_client::map::Partition;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +114,7 @@ pub async fn print(context: &Context, volume: Option<&str>) -> Result<()> {
 }
 
 /// Partitions by their volumes, in the order of ids and inodes.
-fn by_volume<'a>(status: &StatusResponse, map: &'a ClusterMap) -> Vec<(String, Vec<Row<'a>>)> {
+fn by_volume<'a>(status: &ClusterStatus, map: &'a ClusterMap) -> Vec<(String, Vec<Row<'a>>)> {
     let reports: BTreeMap<u32, PartitionReport> =
         status.partitions.iter().map(|report| (report.partition, *report)).collect();
     let names: BTreeMap<u32, &str> = map.volumes.iter().map(|volume| (volume.id, volume.name.as_str())).collect();
@@ -156,7 +157,7 @@ fn folded(name: &str, rows: &[Row<'_>]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_wire::manager::Volume;
+    use cairn_client::map::VolumeEntry;
 
     fn partition(id: u32, volume: u32, at: u64) -> Partition {
         Partition {
@@ -173,14 +174,17 @@ mod tests {
     /// A thousand lines would scroll away the one that matters; or sums be those of other volumes.
     #[test]
     fn many_partitions_are_few_lines() {
-        let volumes =
-            [(1, "small"), (2, "large")].map(|(id, name)| Volume { id, name: name.into(), ..Volume::default() });
+        let volumes = [(1, "small"), (2, "large")].map(|(id, name)| VolumeEntry {
+            id,
+            name: name.into(),
+            ..VolumeEntry::default()
+        });
         let mut partitions: Vec<Partition> = (2..2002).rev().map(|id| partition(id, 2, u64::from(id) - 2)).collect();
         partitions.push(Partition { inode_first: 1, inode_last: u64::MAX, ..partition(1, 1, 0) });
         partitions.push(Partition { removed: true, ..partition(5000, 2, 0) });
         let map = ClusterMap { volumes: volumes.to_vec(), partitions, ..ClusterMap::default() };
         let reports = (1..2002).map(|partition| PartitionReport { partition, inodes: 3, ..PartitionReport::default() });
-        let status = StatusResponse { partitions: reports.collect(), ..StatusResponse::default() };
+        let status = ClusterStatus { partitions: reports.collect(), ..ClusterStatus::default() };
         let found = by_volume(&status, &map);
         assert_eq!(
             found.iter().map(|(name, rows)| (&name[..], rows.len())).collect::<Vec<_>>(),

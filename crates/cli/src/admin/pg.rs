@@ -7,15 +7,13 @@ use crate::exit::Exit;
 use crate::human::size;
 use crate::redundancy::{crowds, losses_survived, losses_text};
 use crate::table::{Align, Table};
+use cairn_client::admin::changes::ForceCandidate;
+use cairn_client::admin::status::{ClusterMap, PlacementGroup};
 use cairn_client::view::{ClusterView, PgView};
 use cairn_types::Scheme;
-use cairn_wire::Opcode;
-use cairn_wire::data::{ListDigestsRequest, ListDigestsResponse};
-use cairn_wire::manager::{ClusterMap, ForceCandidate, ForcePgRequest, ForcePgResponse, Pg};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -68,12 +66,6 @@ impl PgArgs {
     }
 }
 
-fn view_of(map: &ClusterMap) -> ClusterView {
-    let mut view = ClusterView::default();
-    view.apply(map.clone());
-    view
-}
-
 fn pg_number(text: &str) -> Result<u32> {
     let digits = text.strip_prefix("pg").unwrap_or(text);
     digits
@@ -115,21 +107,20 @@ fn waiting_for(map: &ClusterMap, lost: &[u32]) -> Vec<u32> {
         let mut waiting = view.members.iter().filter(|(_, state)| *state == cairn_types::MemberState::Waiting);
         health(view) == "waiting" && waiting.any(|(disk, _)| lost.contains(disk))
     };
-    let used = map.pgs.iter().filter(|pg| pg.state.as_ref().is_some_and(|state| !state.retired));
-    used.filter_map(PgView::decode).filter(waits).map(|view| view.id.0).collect()
+    let used = map.pgs.iter().filter(|pg| !pg.retired).map(|pg| &pg.view);
+    used.filter(|view| waits(view)).map(|view| view.id.0).collect()
 }
 
 async fn force_one(context: &Context, (pg, name): (u32, &str), lost_disks: &[u32], confirmed: bool) -> Result<()> {
     let client = context.client().await?;
-    let request = ForcePgRequest { pg, lost_disks: lost_disks.to_vec(), confirmed };
     let what = format!("giving up disks of placement group {pg}");
-    let answer: ForcePgResponse = client.manager(&what, Opcode::ForcePg, &request).await?;
+    let answer = client.force_pg(&what, pg, lost_disks, confirmed).await?;
     if context.out.is_json() {
         let candidate = |c: &ForceCandidate| json!({ "disk": c.disk, "chunks": c.chunks, "bytes": c.bytes });
         let candidates: Vec<Value> = answer.candidates.iter().map(candidate).collect();
         context.out.json(&json!({
             "pg": pg, "done": confirmed, "serving": answer.serving, "candidates": candidates, "meaning": answer.meaning,
-            "epoch": answer.state.map(|state| state.epoch),
+            "epoch": answer.epoch,
         }))?;
     } else {
         context.out.line(format!("{name}{}: {}", if confirmed { "done" } else { "it would mean" }, answer.meaning))?;
@@ -180,8 +171,8 @@ fn volume_name(map: &ClusterMap, id: u32) -> String {
     map.volumes.iter().find(|v| v.id == id).map_or_else(|| format!("v{id}"), |v| v.name.clone())
 }
 
-fn pg_json(map: &ClusterMap, (whole, stripes): (&ClusterView, &Standings<'_>), pg: &Pg, view: &PgView) -> Value {
-    let state = pg.state.clone().unwrap_or_default();
+fn pg_json(map: &ClusterMap, (whole, stripes): (&ClusterView, &Standings<'_>), pg: &PlacementGroup) -> Value {
+    let view = &pg.view;
     let members: Vec<Value> = view
         .members
         .iter()
@@ -200,9 +191,9 @@ fn pg_json(map: &ClusterMap, (whole, stripes): (&ClusterView, &Standings<'_>), p
         .collect();
     json!({
         "pg": view.id.0, "volume": volume_name(map, view.volume), "scheme": view.scheme.to_string(), "epoch": view.epoch.0,
-        "creation_epoch": state.creation_epoch, "health": health(view),
+        "creation_epoch": pg.creation_epoch, "health": health(view),
         "writable": view.writable,
-        "retired": state.retired, "used_bytes": pg.used_bytes, "free_bytes": pg.free_bytes,
+        "retired": pg.retired, "used_bytes": pg.used_bytes, "free_bytes": view.free_bytes,
         "primary": view.primary(), "members": members,
         "losses_survived": losses_survived(view.scheme, view.serving().count()), "domains": domains,
         "stripe": stripes.of(view).map(|standing| standing.json()),
@@ -222,13 +213,12 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             })?)
         }
     };
-    let whole = view_of(&map);
+    let whole = map.view();
     let stripes = Standings::new(&whole);
     let rows = map.pgs.iter().filter_map(|pg| {
-        let view = PgView::decode(pg)?;
-        let hidden = pg.state.as_ref().is_some_and(|state| state.retired)
-            || volume.is_some_and(|volume| volume != view.volume)
-            || unhealthy && view.is_complete();
+        let view = &pg.view;
+        let hidden =
+            pg.retired || volume.is_some_and(|volume| volume != view.volume) || unhealthy && view.is_complete();
         if hidden {
             return None;
         }
@@ -241,13 +231,13 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
             volume_name(&map, view.volume),
             view.class().to_string(),
             view.epoch.0.to_string(),
-            health(&view).into(),
+            health(view).into(),
             if view.writable { "yes" } else { "no" }.into(),
             size(pg.used_bytes, true),
-            size(pg.free_bytes, true),
+            size(view.free_bytes, true),
             view.members.iter().map(member).collect::<Vec<_>>().join(" "),
         ];
-        Some((pg_json(&map, (&whole, &stripes), pg, &view), cells))
+        Some((pg_json(&map, (&whole, &stripes), pg), cells))
     });
     let columns = [
         ("GROUP", Align::Right),
@@ -263,9 +253,6 @@ async fn list(context: &Context, volume: Option<&str>, unhealthy: bool) -> Resul
     listing::print(context, &columns, rows)
 }
 
-/// Time for a member to say what it lists.
-const LIST_DEADLINE: Duration = Duration::from_secs(2);
-
 /// Sealed chunks that each serving member lists; who does not answer is left out.
 async fn listed(context: &Context, map: &ClusterMap, view: &PgView) -> Result<BTreeMap<u32, u64>> {
     let client = context.client().await?;
@@ -273,23 +260,10 @@ async fn listed(context: &Context, map: &ClusterMap, view: &PgView) -> Result<BT
     for disk in view.serving() {
         let node = map.disks.iter().find(|d| d.id == disk).map(|d| d.node);
         let Some(node) = map.nodes.iter().find(|n| Some(n.id) == node && n.up) else { continue };
-        let (what, pg) = (format!("chunks of pg{} on d{disk}", view.id.0), view.id.0);
-        let (mut from_index, mut chunks) = (0, 0);
-        loop {
-            let request = ListDigestsRequest { disk, pg, from_index };
-            let answer: cairn_client::Result<ListDigestsResponse> =
-                client.call(&what, &node.address, Opcode::ListDigests, &request, LIST_DEADLINE).await;
-            let Ok(page) =
-                answer.inspect_err(|error| tracing::debug!(disk, %error, "a member does not list its chunks"))
-            else {
-                break;
-            };
-            chunks += page.ranges.iter().map(|range| u64::from(range.chunks)).sum::<u64>();
-            if page.next_index <= from_index {
-                counts.insert(disk, chunks);
-                break;
-            }
-            from_index = page.next_index;
+        let what = format!("chunks of pg{} on d{disk}", view.id.0);
+        match client.sealed_chunks(&what, &node.address, (view.id.0, disk)).await {
+            Ok(chunks) => drop(counts.insert(disk, chunks)),
+            Err(error) => tracing::debug!(disk, %error, "a member does not list its chunks"),
         }
     }
     Ok(counts)
@@ -315,16 +289,16 @@ fn health_line(view: &PgView, lacking: &[String]) -> String {
 
 async fn show(context: &Context, id: u32) -> Result<()> {
     let (_, map) = status(context).await?;
-    let found = map.pgs.iter().find_map(|pg| PgView::decode(pg).filter(|view| view.id.0 == id).map(|view| (pg, view)));
-    let Some((pg, view)) = found else {
+    let Some(pg) = map.pgs.iter().find(|pg| pg.view.id.0 == id) else {
         let text = format!("there is no placement group {id}; cairn admin pg ls shows them");
         return Err(CliError::refused(Exit::NotFound, text));
     };
-    let whole = view_of(&map);
+    let view = &pg.view;
+    let whole = map.view();
     let stripes = Standings::new(&whole);
-    let listed = listed(context, &map, &view).await?;
+    let listed = listed(context, &map, view).await?;
     if context.out.is_json() {
-        let mut value = pg_json(&map, (&whole, &stripes), pg, &view);
+        let mut value = pg_json(&map, (&whole, &stripes), pg);
         for member in value["members"].as_array_mut().into_iter().flatten() {
             let disk = member["disk"].as_u64().and_then(|disk| u32::try_from(disk).ok());
             member["chunks"] = json!(disk.and_then(|disk| listed.get(&disk)));
@@ -332,12 +306,11 @@ async fn show(context: &Context, id: u32) -> Result<()> {
         return context.out.json(&value);
     }
     let scheme: Scheme = view.scheme;
-    let state = pg.state.clone().unwrap_or_default();
     let survives = match losses_survived(scheme, view.serving().count()) {
         Some(losses) => losses_text(losses),
         None => "nothing: it cannot be read as it is".into(),
     };
-    let domains = crowds(&whole, &view);
+    let domains = crowds(&whole, view);
     let mut lines = vec![
         format!("group       pg{} of volume {}", view.id.0, volume_name(&map, view.volume)),
         format!(
@@ -345,13 +318,13 @@ async fn show(context: &Context, id: u32) -> Result<()> {
             scheme.write_minimum(),
             scheme.read_minimum()
         ),
-        format!("epoch       {} (made in {})", view.epoch.0, state.creation_epoch),
-        health_line(&view, &lacking(&listed)),
+        format!("epoch       {} (made in {})", view.epoch.0, pg.creation_epoch),
+        health_line(view, &lacking(&listed)),
         format!("survives    {survives}"),
         format!("new chunks  {}", if view.writable { "yes" } else { "no" }),
-        format!("space       {} used, {} free", size(pg.used_bytes, true), size(pg.free_bytes, true)),
+        format!("space       {} used, {} free", size(pg.used_bytes, true), size(view.free_bytes, true)),
     ];
-    lines.extend(stripes.of(&view).into_iter().flat_map(|standing| standing.lines()));
+    lines.extend(stripes.of(view).into_iter().flat_map(|standing| standing.lines()));
     lines.extend(domains.iter().map(|crowd| format!("domains     {}", crowd.text(scheme))));
     lines.push(String::new());
     lines.into_iter().try_for_each(|line| context.out.line(line))?;
@@ -400,24 +373,18 @@ mod tests {
     /// Groups of a lost disk would be left out, or ones that do not wait for it be given up.
     #[test]
     fn all_are_those_that_wait_for_a_lost_disk() {
-        use cairn_wire::data::{PgMember, PgState};
         let group = |pg, states: &[MemberState]| {
-            let members = states.iter().zip(1..).map(|(state, disk)| PgMember {
-                disk,
-                state: u32::from(state.code()),
-                node: disk,
-            });
-            let scheme = u32::from(Scheme::Replicated(states.len() as u8).code());
-            let state = PgState {
-                pg,
+            let view = PgView {
+                id: PgId(pg),
                 volume: 1,
-                scheme,
-                epoch: 1,
-                creation_epoch: 1,
-                members: members.collect(),
-                ..PgState::default()
+                scheme: Scheme::Replicated(states.len() as u8),
+                epoch: Epoch(1),
+                members: (1..).zip(states.iter().copied()).collect(),
+                writable: false,
+                free_bytes: 0,
+                column: None,
             };
-            Pg { state: Some(state), ..Pg::default() }
+            PlacementGroup { view, creation_epoch: 1, retired: false, used_bytes: 0 }
         };
         use MemberState::{Offline, Serving, Waiting};
         let mut map = ClusterMap {
@@ -431,7 +398,7 @@ mod tests {
         };
         assert_eq!(waiting_for(&map, &[1]), [1]);
         assert_eq!(waiting_for(&map, &[1, 2]), [1, 4]);
-        map.pgs[0].state.as_mut().expect("told").retired = true;
+        map.pgs[0].retired = true;
         assert!(waiting_for(&map, &[1]).is_empty());
     }
 

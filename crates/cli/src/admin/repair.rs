@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::human::bytes;
 use crate::table::{Align, Table};
+use cairn_client::admin::status::{ClusterStatus, RepairStatus};
 use cairn_types::MemberState;
-use cairn_wire::manager::{RepairStatus, StatusResponse};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -43,12 +43,8 @@ impl RepairArgs {
     }
 }
 
-fn state(repair: &RepairStatus) -> Option<MemberState> {
-    u8::try_from(repair.state).ok().and_then(MemberState::from_code)
-}
-
 fn is_under_way(repair: &RepairStatus) -> bool {
-    state(repair) == Some(MemberState::Syncing)
+    repair.state == Some(MemberState::Syncing)
 }
 
 /// Milliseconds until it is done at the present rate.
@@ -57,7 +53,7 @@ fn left_ms(done: u64, total: u64, rate: u64) -> Option<u64> {
 }
 
 fn what(repair: &RepairStatus) -> String {
-    let what = match (state(repair), repair.filling) {
+    let what = match (repair.state, repair.filling) {
         (Some(MemberState::Syncing), true) => "is filled",
         (Some(MemberState::Syncing), false) => "catches up",
         (Some(MemberState::Waiting), _) => "is away, and waited for",
@@ -84,14 +80,14 @@ fn cells(repair: &RepairStatus) -> Vec<String> {
 }
 
 /// Sums over what is under way: bytes done, of how many, a second.
-fn sums(status: &StatusResponse) -> (u64, u64, u64) {
+fn sums(status: &ClusterStatus) -> (u64, u64, u64) {
     let under_way = status.repairs.iter().filter(|repair| is_under_way(repair));
     under_way.fold((0, 0, 0), |(done, total, rate), repair| {
         (done + repair.done_bytes, total + repair.total_bytes, rate + repair.bytes_per_second)
     })
 }
 
-fn summary(status: &StatusResponse) -> Vec<String> {
+fn summary(status: &ClusterStatus) -> Vec<String> {
     if status.repairs.is_empty() {
         return vec!["nothing to repair: all placement groups have all their members".into()];
     }
@@ -112,7 +108,7 @@ fn summary(status: &StatusResponse) -> Vec<String> {
     lines
 }
 
-fn repair_json(status: &StatusResponse) -> Value {
+fn repair_json(status: &ClusterStatus) -> Value {
     let (done, total, rate) = sums(status);
     let repairs: Vec<Value> = status
         .repairs
@@ -120,7 +116,7 @@ fn repair_json(status: &StatusResponse) -> Value {
         .map(|r| {
             json!({
                 "pg": r.pg, "disk": r.disk, "replaces": (r.replaces != 0).then_some(r.replaces),
-                "state": state(r).map(MemberState::name), "filling": r.filling, "spare": r.spare,
+                "state": r.state.map(MemberState::name), "filling": r.filling, "spare": r.spare,
                 "done_bytes": r.done_bytes, "total_bytes": r.total_bytes, "bytes_per_second": r.bytes_per_second,
                 "left_ms": left_ms(r.done_bytes, r.total_bytes, r.bytes_per_second).filter(|_| is_under_way(r)),
                 "waits_for": r.waits_for,
@@ -143,7 +139,7 @@ mod tests {
         let filled = RepairStatus {
             pg: 7,
             disk: 12,
-            state: u32::from(MemberState::Syncing.code()),
+            state: Some(MemberState::Syncing),
             filling: true,
             replaces: 3,
             done_bytes: 1 << 30,
@@ -155,11 +151,11 @@ mod tests {
         let blocked = RepairStatus {
             pg: 8,
             disk: 3,
-            state: u32::from(MemberState::Offline.code()),
+            state: Some(MemberState::Offline),
             waits_for: "no disk in service is outside pg8".into(),
             ..RepairStatus::default()
         };
-        let status = StatusResponse { repairs: vec![filled, blocked], repairs_queued: 1, ..StatusResponse::default() };
+        let status = ClusterStatus { repairs: vec![filled, blocked], repairs_queued: 1, ..ClusterStatus::default() };
         let text = summary(&status).join("\n");
         assert!(text.contains("1 are filled in the place of others, 0 catch up, 1 are away"), "{text}");
         assert!(text.contains("1.0 GiB of 4.0 GiB, 100.0 MiB/s, left: 30 s"), "{text}");
@@ -167,6 +163,6 @@ mod tests {
         assert_eq!(cells(&status.repairs[1])[8], "is away: no disk in service is outside pg8");
         let json = repair_json(&status);
         assert_eq!((&json["left_ms"], &json["repairs"][0]["replaces"]), (&json!(30_720), &json!(3)));
-        assert_eq!(summary(&StatusResponse::default()).len(), 1);
+        assert_eq!(summary(&ClusterStatus::default()).len(), 1);
     }
 }

@@ -1,20 +1,15 @@
 //! `cairn admin scrub status|start`: disks read through at rest, and what was found.
-use super::disk::REMOVED;
-use super::target::{Kind, TargetArgs};
+use super::target::disk_number;
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::human::size;
 use crate::table::Align;
-use cairn_wire::Opcode;
-use cairn_wire::data::{ScrubReport, ScrubRequest, ScrubResponse};
+use cairn_client::admin::data::ScrubReport;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// A node answers at once or not at all.
-const DEADLINE: Duration = Duration::from_secs(5);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Args, Debug)]
 pub struct ScrubArgs {
@@ -42,15 +37,14 @@ impl ScrubArgs {
             Verb::Status { disk } => (disk, false),
             Verb::Start { disk } => (disk, true),
         };
-        let number = |disk| TargetArgs::new(Kind::Disk, disk).target().map(|target| target.id);
-        ask(context, disk.map(number).transpose()?, start).await
+        ask(context, disk.map(disk_number).transpose()?, start).await
     }
 }
 
 async fn ask(context: &Context, only: Option<u32>, start: bool) -> Result<()> {
     let (_, map) = status(context).await?;
     let client = context.client().await?;
-    let disks = || map.disks.iter().filter(|disk| disk.state != REMOVED);
+    let disks = || map.disks.iter().filter(|disk| !disk.is_removed());
     if let Some(disk) = only.filter(|disk| !disks().any(|known| known.id == *disk)) {
         return Err(CliError::refused(
             Exit::NotFound,
@@ -61,17 +55,16 @@ async fn ask(context: &Context, only: Option<u32>, start: bool) -> Result<()> {
     for node in &map.nodes {
         let mut disks = disks().filter(|disk| disk.node == node.id && only.is_none_or(|only| only == disk.id));
         let Some(first) = disks.next() else { continue };
-        let request = ScrubRequest { disk: only.unwrap_or(0), start };
         let what = format!("scrub of the disks of node n{}", node.id);
         let answer = match node.up {
-            true => client.call::<ScrubResponse>(&what, &node.address, Opcode::Scrub, &request, DEADLINE).await,
+            true => client.scrubs(&what, &node.address, only, start).await,
             false => {
                 silent.push(format!("node n{} is down", node.id));
                 continue;
             }
         };
         match answer {
-            Ok(answer) => rows.extend(answer.disks.iter().map(|report| row(report, node.id))),
+            Ok(reports) => rows.extend(reports.iter().map(|report| row(report, node.id))),
             Err(error) if only.is_some() => return Err(error.into()),
             Err(error) => silent.push(format!("disk d{} of node n{}: {error}", first.id, node.id)),
         }

@@ -1,11 +1,10 @@
 //! `cairn admin status`: one screen.
-use super::disk::REMOVED;
 use super::{age, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::human::bytes;
-use cairn_types::ClusterId;
-use cairn_wire::manager::{ClusterMap, Disk, Node, StatusResponse};
+use cairn_client::admin::status::{ClusterMap, ClusterStatus, Problem, ProblemSeverity};
+use cairn_client::map::{Disk, Node};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -26,10 +25,6 @@ impl StatusArgs {
     }
 }
 
-fn cluster_id(map: &ClusterMap) -> String {
-    ClusterId::from_slice(&map.cluster).unwrap_or_default().to_string()
-}
-
 /// Size and free bytes of all disks in service. Disks on one file system share them.
 pub fn disk_sums(map: &ClusterMap) -> (u64, u64) {
     let mut counted = BTreeSet::new();
@@ -47,17 +42,17 @@ pub fn writable_sum(map: &ClusterMap) -> u64 {
 /// Disks in service whose nodes are up. The managers keep the state of a disk while its node is away.
 fn in_service(map: &ClusterMap) -> impl Iterator<Item = &Disk> {
     let down: BTreeSet<u32> = map.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();
-    map.disks.iter().filter(move |disk| disk.state == 0 && !down.contains(&disk.node))
+    map.disks.iter().filter(move |disk| disk.is_in_service() && !down.contains(&disk.node))
 }
 
 fn nodes_of<'a>(map: &'a ClusterMap, role: &str) -> Vec<&'a Node> {
     map.nodes.iter().filter(|node| !node.removed && node.roles.iter().any(|r| r == role)).collect()
 }
 
-fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
+fn lines(status: &ClusterStatus, map: &ClusterMap) -> Vec<String> {
     let leader = map.nodes.iter().find(|node| node.id == status.leader_node);
     let leader = leader.map_or_else(|| format!("n{}", status.leader_node), |n| format!("n{} at {}", n.id, n.address));
-    let mut lines = vec![format!("cluster     {}", cluster_id(map))];
+    let mut lines = vec![format!("cluster     {}", map.cluster.to_string())];
     if !map.name.is_empty() {
         lines.push(format!("name        {}", map.name));
     }
@@ -81,12 +76,12 @@ fn lines(status: &StatusResponse, map: &ClusterMap) -> Vec<String> {
     let percent = if total > 0 { used as f64 * 100.0 / total as f64 } else { 0.0 };
     lines.push(format!(
         "disks       {in_service} of {} in service; {} in all, {} free ({percent:.0} % used)",
-        map.disks.iter().filter(|disk| disk.state != REMOVED).count(),
+        map.disks.iter().filter(|disk| !disk.is_removed()).count(),
         bytes(total),
         bytes(free)
     ));
     lines.extend(nearly_full(percent));
-    let pgs = status.pgs.unwrap_or_default();
+    let pgs = status.pgs;
     let all = pgs.complete + pgs.degraded + pgs.read_only + pgs.waiting;
     let mut text = format!("groups      {} of {all} complete", pgs.complete);
     for (count, what) in [
@@ -144,35 +139,26 @@ fn nearly_full(percent: f64) -> Option<String> {
 }
 
 /// What is wrong, or that nothing is.
-fn problems(status: &StatusResponse) -> Vec<String> {
+fn problems(status: &ClusterStatus) -> Vec<String> {
     if status.problems.is_empty() {
         return vec!["healthy: nothing is wrong".into()];
     }
-    let named = status.problems.iter().enumerate().map(|(at, problem)| match severity(status, at) {
+    let named = status.problems.iter().map(|Problem { text, severity }| match severity {
         // What cannot wait stands out.
-        "critical" => format!("  - CRITICAL: {problem}"),
-        "notice" => format!("  - (notice) {problem}"),
-        _ => format!("  - {problem}"),
+        ProblemSeverity::Critical => format!("  - CRITICAL: {text}"),
+        ProblemSeverity::Notice => format!("  - (notice) {text}"),
+        ProblemSeverity::Warning => format!("  - {text}"),
     });
     std::iter::once(format!("{} to look at:", status.problems.len())).chain(named).collect()
 }
 
-/// How bad the problem with this number is. What a manager of before does not tell is a warning.
-fn severity(status: &StatusResponse, at: usize) -> &'static str {
-    match status.problem_severities.get(at) {
-        Some(3) => "critical",
-        Some(1) => "notice",
-        _ => "warning",
-    }
-}
-
 /// The texts of each severity.
-fn by_severity(status: &StatusResponse) -> Value {
-    let of = |wanted: &str| -> Vec<&String> {
-        let mine = status.problems.iter().enumerate().filter(|(at, _)| severity(status, *at) == wanted);
-        mine.map(|(_, problem)| problem).collect()
+fn by_severity(status: &ClusterStatus) -> Value {
+    let of = |wanted: ProblemSeverity| -> Vec<&String> {
+        status.problems.iter().filter(|problem| problem.severity == wanted).map(|problem| &problem.text).collect()
     };
-    json!({ "critical": of("critical"), "warning": of("warning"), "notice": of("notice") })
+    use ProblemSeverity::{Critical, Notice, Warning};
+    json!({ "critical": of(Critical), "warning": of(Warning), "notice": of(Notice) })
 }
 
 /// Partitions that nobody leads, as far as the managers heard.
@@ -208,7 +194,7 @@ fn leaders(map: &ClusterMap) -> Option<String> {
 }
 
 /// What all members of the groups understand, and who keeps them from more.
-fn features(status: &StatusResponse, map: &ClusterMap) -> String {
+fn features(status: &ClusterStatus, map: &ClusterMap) -> String {
     // What a node that is down understands is not known, and nothing to do about.
     let is_down = |id: u32| map.nodes.iter().any(|node| node.id == id && !node.up);
     let behind = |nodes: &[u32]| match nodes {
@@ -234,16 +220,16 @@ fn features(status: &StatusResponse, map: &ClusterMap) -> String {
     format!("features    {}", up_to(1 + PARTITIONS_NAMED, texts.collect()))
 }
 
-fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
+fn status_json(status: &ClusterStatus, map: &ClusterMap) -> Value {
     let (total, free) = disk_sums(map);
-    let pgs = status.pgs.unwrap_or_default();
+    let pgs = status.pgs;
     let count = |role: &str, up: bool| nodes_of(map, role).iter().filter(|node| !up || node.up).count();
     json!({
-        "cluster": cluster_id(map), "name": map.name, "map_version": map.version,
+        "cluster": map.cluster.to_string(), "name": map.name, "map_version": map.version,
         "leader_node": status.leader_node, "term": status.term, "managers": status.managers,
         "meta_nodes": count("meta", false), "meta_nodes_up": count("meta", true),
         "data_nodes": count("data", false), "data_nodes_up": count("data", true),
-        "disks": map.disks.iter().filter(|d| d.state != REMOVED).count(), "disks_in_service": in_service(map).count(),
+        "disks": map.disks.iter().filter(|d| !d.is_removed()).count(), "disks_in_service": in_service(map).count(),
         "total_bytes": total, "free_bytes": free,
         "pgs": { "complete": pgs.complete, "degraded": pgs.degraded, "read_only": pgs.read_only,
                  "waiting": pgs.waiting, "closed": pgs.closed },
@@ -254,7 +240,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
         "volumes": map.volumes.iter().filter(|v| !v.deleted).count(),
         "inodes": status.partitions.iter().map(|p| p.inodes).sum::<u64>(),
         "file_bytes": status.partitions.iter().map(|p| p.file_bytes).sum::<u64>(),
-        "healthy": status.problems.is_empty(), "problems": status.problems,
+        "healthy": status.problems.is_empty(), "problems": status.problems.iter().map(|problem| &problem.text).collect::<Vec<_>>(),
         "problems_by_severity": by_severity(status),
     })
 }
@@ -262,7 +248,7 @@ fn status_json(status: &StatusResponse, map: &ClusterMap) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_wire::manager::{Disk, PgCounts};
+    use cairn_client::admin::status::PgCounts;
 
     /// A person in trouble would not see what is wrong.
     #[test]
@@ -284,12 +270,15 @@ mod tests {
                 .collect(),
             ..ClusterMap::default()
         };
-        let status = StatusResponse {
+        let problem = |text: &str, severity| Problem { text: text.into(), severity };
+        let status = ClusterStatus {
             leader_node: 1,
-            pgs: Some(PgCounts { complete: 3, degraded: 2, ..PgCounts::default() }),
-            problems: vec!["p1 has no leader".into(), "node n17 is down; its groups go on with the others".into()],
-            problem_severities: vec![3, 2],
-            ..StatusResponse::default()
+            pgs: PgCounts { complete: 3, degraded: 2, ..PgCounts::default() },
+            problems: vec![
+                problem("p1 has no leader", ProblemSeverity::Critical),
+                problem("node n17 is down; its groups go on with the others", ProblemSeverity::Warning),
+            ],
+            ..ClusterStatus::default()
         };
         let text = lines(&status, &map).join("\n");
         for part in [
@@ -312,7 +301,8 @@ mod tests {
         assert!(!text.contains("n2 (h2:1"), "a manager that was removed is not missed:\n{text}");
         let told = status_json(&status, &map);
         assert_eq!(told["healthy"], false);
-        let wanted = json!({ "critical": [status.problems[0]], "warning": [status.problems[1]], "notice": [] });
+        let wanted =
+            json!({ "critical": [status.problems[0].text], "warning": [status.problems[1].text], "notice": [] });
         assert_eq!(told["problems_by_severity"], wanted);
     }
 }

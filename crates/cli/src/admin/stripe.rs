@@ -82,7 +82,7 @@ impl<'a> Standings<'a> {
         let seats = columns.iter().map(|pg| members(pg).into_iter().map(&mut seat).collect::<Option<Vec<Seat>>>());
         let seats: Vec<Vec<Seat>> = seats.collect::<Option<_>>()?;
         let is_up =
-            |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
+            |disk: &&cairn_client::map::Disk| disk.is_in_service() && view.nodes.get(&disk.node).is_some_and(|n| n.up);
         let mut known = BTreeSet::new();
         let up = view.disks.values().filter(is_up).filter(|disk| known.insert(disk.node));
         let nodes: Vec<Seat> = up.filter_map(|disk| seat(disk.id)).collect();
@@ -130,8 +130,8 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_client::map::{Disk, Node};
     use cairn_types::{Epoch, MemberState, PgId};
-    use cairn_wire::manager::{Disk, Node};
 
     /// Three racks of two nodes with a disk each; disk and node i are in rack r(i ÷ 2).
     fn view(columns: &[[u32; 3]]) -> ClusterView {

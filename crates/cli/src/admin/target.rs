@@ -1,16 +1,9 @@
 //! What commands of maintenance are about: a disk, a node or a rack, and its name for people.
 use crate::context::Context;
 use crate::error::{CliError, Result};
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{RemoveRequest, Target};
+use cairn_client::admin::target::Target;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-
-/// Codes of `Target.kind`.
-const DISK: u32 = 1;
-const NODE: u32 = 2;
-const RACK: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Kind {
@@ -45,9 +38,9 @@ impl TargetArgs {
             })
         };
         Ok(match self.kind {
-            Kind::Disk => Target { kind: DISK, id: number('d', "disk")?, rack: String::new() },
-            Kind::Node => Target { kind: NODE, id: number('n', "node")?, rack: String::new() },
-            Kind::Rack => Target { kind: RACK, id: 0, rack: self.name.clone() },
+            Kind::Disk => Target::Disk(number('d', "disk")?),
+            Kind::Node => Target::Node(number('n', "node")?),
+            Kind::Rack => Target::Rack(self.name.clone()),
         })
     }
 }
@@ -56,8 +49,8 @@ impl TargetArgs {
 pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
     let target = TargetArgs::new(kind, name).target()?;
     let client = context.client().await?;
-    let (name, request) = (target_name(&target), RemoveRequest { target: Some(target) });
-    let _taken: Empty = client.manager(&format!("removing {name}"), Opcode::Remove, &request).await?;
+    let name = target.to_string();
+    client.remove(&format!("removing {name}"), &target).await?;
     match context.out.is_json() {
         true => context.out.json(&json!({ "target": name, "outcome": "removed" })),
         false => context.out.line(format!(
@@ -66,13 +59,11 @@ pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
     }
 }
 
-/// `disk d3`, `node n17`, `rack r1`.
-pub fn target_name(target: &Target) -> String {
-    match target.kind {
-        DISK => format!("disk d{}", target.id),
-        NODE => format!("node n{}", target.id),
-        RACK => format!("rack {}", target.rack),
-        _ => "something of a later version".into(),
+/// `d3` or `3`.
+pub fn disk_number(text: String) -> Result<u32> {
+    match TargetArgs::new(Kind::Disk, text).target()? {
+        Target::Disk(number) => Ok(number),
+        other => Err(CliError::usage(format!("{other} is no disk"))),
     }
 }
 
@@ -90,7 +81,7 @@ mod tests {
             (Kind::Node, "n17", "node n17"),
             (Kind::Rack, "17", "rack 17"),
         ] {
-            assert_eq!(target_name(&read(kind, name).expect(name)), wanted);
+            assert_eq!(read(kind, name).expect(name).to_string(), wanted);
         }
         for (kind, name) in [(Kind::Disk, "n3"), (Kind::Node, "d3"), (Kind::Disk, "0"), (Kind::Disk, "")] {
             assert!(read(kind, name).is_err(), "{name}");

@@ -8,13 +8,9 @@ use crate::fs;
 use crate::human::{size, utc_time};
 use crate::table::Align;
 use cairn_client::Client;
+use cairn_client::admin::status::PlacementGroup;
+use cairn_client::map::VolumeEntry;
 use cairn_types::ErrorCode;
-use cairn_wire::Opcode;
-use cairn_wire::common::Empty;
-use cairn_wire::manager::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, GetConfigRequest, GetConfigResponse, Partition,
-    PurgeVolumeRequest, RestoreVolumeRequest, SetConfigResponse, SetVolumeRequest, Volume,
-};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,22 +76,22 @@ impl VolumeArgs {
     }
 }
 
-fn volume_json(volume: &Volume) -> Value {
+fn volume_json(volume: &VolumeEntry) -> Value {
     let settings: serde_json::Map<String, Value> =
-        volume.settings.iter().map(|item| (item.key.clone(), json!(item.value))).collect();
+        volume.settings.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     json!({
         "id": volume.id, "name": volume.name, "layout": layout_text(volume.layout), "created_ns": volume.created_ns,
         "settings": settings, "trashed_ns": volume.trashed_ns, "trashed_until_ns": volume.trashed_until_ns,
     })
 }
 
-fn settings_text(volume: &Volume) -> String {
-    let items: Vec<String> = volume.settings.iter().map(|item| format!("{}={}", item.key, item.value)).collect();
+fn settings_text(volume: &VolumeEntry) -> String {
+    let items: Vec<String> = volume.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
 /// Until when it can be restored, if it is in the trash.
-fn trash_text(volume: &Volume) -> String {
+fn trash_text(volume: &VolumeEntry) -> String {
     match volume.trashed_ns {
         0 => "-".into(),
         _ => format!("until {}", utc_time(volume.trashed_until_ns).chars().take(19).collect::<String>()),
@@ -112,8 +108,7 @@ async fn list(context: &Context) -> Result<()> {
         let partitions = of_volume.get(&volume.id).cloned().unwrap_or_default();
         let reports = status.partitions.iter().filter(|report| partitions.contains(&report.partition));
         let (inodes, bytes) = reports.fold((0, 0), |(i, b), report| (i + report.inodes, b + report.file_bytes));
-        let in_volume =
-            |pg: &&cairn_wire::manager::Pg| pg.state.as_ref().is_some_and(|s| s.volume == volume.id && !s.retired);
+        let in_volume = |pg: &&PlacementGroup| pg.view.volume == volume.id && !pg.retired;
         let pgs = map.pgs.iter().filter(in_volume).count();
         let mut value = volume_json(volume);
         value["inodes"] = json!(inodes);
@@ -152,16 +147,10 @@ async fn list(context: &Context) -> Result<()> {
 async fn create(context: &Context, name: &str, layout: Option<&str>, partitions: u32) -> Result<()> {
     // The same rule as in remote paths, or nobody could name it.
     cairn_client::RemotePath::parse(format!("{name}:/").as_bytes())?;
-    let layout = layout.map(fs::parse_layout).transpose()?.map_or(0, |layout| layout.to_bits());
+    let layout = layout.map(fs::parse_layout).transpose()?;
     let client = context.client().await?;
-    let request = CreateVolumeRequest { name: name.to_owned(), layout, partitions: Some(partitions) };
     let what = format!("volume {name:?}");
-    let answer: CreateVolumeResponse = client.manager(&what, Opcode::CreateVolume, &request).await?;
-    let volume = answer.volume.ok_or_else(|| {
-        CliError::usage(format!("{what}: the manager's answer names no volume; look with cairn admin volume ls"))
-    })?;
-    let of_it = |p: &&Partition| p.volume == volume.id && !p.removed;
-    let made = answer.map.iter().flat_map(|map| &map.partitions).filter(of_it).count();
+    let (volume, made) = client.create_volume(&what, name, layout, partitions).await?;
     if partitions > 1 && made < partitions as usize {
         // Managers of before know of no number.
         let text = format!(
@@ -189,10 +178,7 @@ async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {
     let (items, wrong) = config::parse(settings);
     config::mistakes(wrong, NEXT)?;
     let client = context.client().await?;
-    let request = SetVolumeRequest { name: name.to_owned(), items: items.clone() };
-    let what = format!("volume {name:?}");
-    let answer: SetConfigResponse = client.manager(&what, Opcode::SetVolume, &request).await?;
-    config::mistakes(answer.mistakes, NEXT)?;
+    config::mistakes(client.set_volume(&format!("volume {name:?}"), name, &items).await?, NEXT)?;
     if context.out.is_json() {
         return config::tell(context, &items);
     }
@@ -204,9 +190,8 @@ async fn set(context: &Context, name: &str, settings: &[String]) -> Result<()> {
 
 /// What becomes of a volume that is deleted with its contents.
 async fn trash_time(client: &Client) -> Result<Option<String>> {
-    let config: GetConfigResponse =
-        client.manager("asking for trash_expiry", Opcode::GetConfig, &GetConfigRequest {}).await?;
-    let expiry = config.items.into_iter().find(|item| item.key == "trash_expiry").map(|item| item.value);
+    let settings = client.settings("asking for trash_expiry").await?;
+    let expiry = settings.into_iter().find(|item| item.key == "trash_expiry").map(|item| item.value);
     // The value in force: a number and a unit; none is written with any unit.
     Ok(expiry.filter(|value| value.trim_start_matches('0').starts_with(|c: char| c.is_ascii_digit())))
 }
@@ -232,12 +217,10 @@ fn not_typed(name: &str) -> CliError {
 async fn delete(context: &Context, name: &str, yes: bool) -> Result<()> {
     let client = context.client().await?;
     let what = format!("volume {name:?}");
-    let send = |force| DeleteVolumeRequest { name: name.to_owned(), force };
     let kept = trash_time(&client).await?;
     if !yes {
-        let empty: cairn_client::Result<Empty> = client.manager(&what, Opcode::DeleteVolume, &send(false)).await;
-        let full = match empty {
-            Ok(_) => return deleted(context, name),
+        let full = match client.delete_volume(&what, name, false).await {
+            Ok(()) => return deleted(context, name),
             Err(error) if error.code() == Some(ErrorCode::VolumeNotEmpty) => error,
             Err(error) => return Err(error.into()),
         };
@@ -251,7 +234,7 @@ async fn delete(context: &Context, name: &str, yes: bool) -> Result<()> {
             None => return Err(full.into()),
         }
     }
-    let _done: Empty = client.manager(&what, Opcode::DeleteVolume, &send(true)).await?;
+    client.delete_volume(&what, name, true).await?;
     let Some(time) = kept else { return deleted(context, name) };
     if context.out.is_json() {
         return context.out.json(&json!({ "trashed": name, "restorable_for": time }));
@@ -271,8 +254,7 @@ fn deleted(context: &Context, name: &str) -> Result<()> {
 
 async fn restore(context: &Context, name: &str) -> Result<()> {
     let client = context.client().await?;
-    let request = RestoreVolumeRequest { name: name.to_owned() };
-    let _done: Empty = client.manager(&format!("volume {name:?}"), Opcode::RestoreVolume, &request).await?;
+    client.restore_volume(&format!("volume {name:?}"), name).await?;
     if context.out.is_json() {
         return context.out.json(&json!({ "restored": name }));
     }
@@ -295,7 +277,6 @@ async fn purge(context: &Context, name: &str, yes: bool) -> Result<()> {
         }
     }
     let client = context.client().await?;
-    let request = PurgeVolumeRequest { name: name.to_owned() };
-    let _done: Empty = client.manager(&format!("volume {name:?}"), Opcode::PurgeVolume, &request).await?;
+    client.purge_volume(&format!("volume {name:?}"), name).await?;
     deleted(context, name)
 }

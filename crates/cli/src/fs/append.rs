@@ -16,9 +16,9 @@ use crate::remote::NamedFor;
 use crate::transfer::stdin::read_as_it_comes;
 use cairn_client::changes::NewFile;
 use cairn_client::record::RecordLevel;
+use cairn_client::refusal::Refusal;
 use cairn_client::{ClientError, FileHandle, RemotePath, Volume};
 use cairn_types::{ErrorCode, Layout};
-use cairn_wire::error::WireError;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -137,7 +137,7 @@ fn told_of_removal(error: CliError, at: &RemotePath) -> CliError {
     }
     let text = "the file was removed or replaced meanwhile, and what was appended went with it; append again, \
                 and a file of this name is made if there is none";
-    ClientError::Remote { what: at.to_string(), error: WireError::new(ErrorCode::Stale, text) }.into()
+    ClientError::Remote { what: at.to_string(), error: Refusal::new(ErrorCode::Stale, text) }.into()
 }
 
 /// What is in the file, and what is on its way.

@@ -6,9 +6,9 @@ use crate::fs::read_flags::ReadFlags;
 use crate::human::parse_size;
 use crate::remote::{Found, expand_all};
 use crate::report::Done;
+use cairn_client::refusal::Refusal;
 use cairn_client::{ClientError, FileReader};
 use cairn_types::ErrorCode;
-use cairn_wire::error::WireError;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -50,7 +50,7 @@ pub fn open(found: &Found, offset: u64, length: u64) -> Result<FileReader> {
             true => (ErrorCode::IsDirectory, "is a directory; name a file in it, or use get for trees"),
             false => (ErrorCode::InvalidArgument, "is no regular file; only those have contents"),
         };
-        return Err(ClientError::Remote { what: shown, error: WireError::new(code, text) }.into());
+        return Err(ClientError::Remote { what: shown, error: Refusal::new(code, text) }.into());
     }
     Ok(FileReader::new(&found.volume, found.attributes, &shown, offset, length))
 }

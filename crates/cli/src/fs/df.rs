@@ -6,8 +6,9 @@ use crate::error::Result;
 use crate::human;
 use crate::table::{Align, Table};
 use cairn_client::RemotePath;
+use cairn_client::admin::status::{ClusterMap, PartitionReport};
+use cairn_client::map::VolumeEntry;
 use cairn_client::volume_state::{Unreferenced, VolumeCounts};
-use cairn_wire::manager::{ClusterMap, PartitionReport, StatusRequest, StatusResponse, Volume};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
@@ -80,10 +81,10 @@ impl DfArgs {
             self.paths.iter().map(|text| context.remote(text)).collect::<Result<Vec<RemotePath>>>()?;
         let cluster = paths.first().and_then(|path| path.cluster.clone());
         let client = context.client_of(cluster.as_deref()).await?;
-        let status: StatusResponse = client.manager("status", cairn_wire::Opcode::Status, &StatusRequest {}).await?;
-        let map = status.map.unwrap_or_default();
+        let status = client.status("status").await?;
+        let map = &status.map;
         let mut table = Table::new(&COLUMNS);
-        let (total, free) = disk_sums(&map);
+        let (total, free) = disk_sums(map);
         let report = context.plain_report();
         let mut lines = Vec::new();
         let mut in_trash = Vec::new();
@@ -112,7 +113,7 @@ impl DfArgs {
                 context.out.json(&json!({
                     "volume": volume.name, "layout": layout_text(volume.layout), "files": files,
                     "directories": counts.directories, "bytes": counts.file_bytes, "stored_bytes": counts.stored_bytes,
-                    "cluster_total_bytes": total, "cluster_free_bytes": free, "cluster_writable_bytes": writable_sum(&map),
+                    "cluster_total_bytes": total, "cluster_free_bytes": free, "cluster_writable_bytes": writable_sum(map),
                     "unreferenced_bytes": known.then_some(unreferenced.left_bytes),
                     "unreferenced_freed_by_ns": unreferenced.left_freed_by_ns,
                     "unnamed_bytes": known.then_some(unreferenced.recent_bytes),
@@ -129,12 +130,12 @@ impl DfArgs {
             ]);
         }
         for volume in in_trash {
-            row_of_trashed(context, &mut table, volume, &status.partitions, &map, self.human)?;
+            row_of_trashed(context, &mut table, volume, &status.partitions, map, self.human)?;
             report.done(crate::report::Done::Directory);
         }
         if !context.out.is_json() {
             table.print(&context.out)?;
-            context.out.line(disks_line(&map, self.human))?;
+            context.out.line(disks_line(map, self.human))?;
             lines.iter().try_for_each(|line| context.out.line(line))?;
         }
         report.finish()
@@ -145,7 +146,7 @@ impl DfArgs {
 fn row_of_trashed(
     context: &Context,
     table: &mut Table,
-    volume: &Volume,
+    volume: &VolumeEntry,
     partitions: &[PartitionReport],
     map: &ClusterMap,
     human: bool,

@@ -12,8 +12,6 @@ use crate::report::Done;
 use cairn_client::changes::SetAttributes;
 use cairn_client::{ClientError, RemotePath};
 use cairn_types::{ErrorCode, Layout, PgClass};
-use cairn_wire::Opcode;
-use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use clap::{Args, Subcommand};
 use convert::{CancelArgs, ConvertArgs, JobsArgs};
 use encode::{EncodeArgs, racks_text};
@@ -93,14 +91,12 @@ pub async fn check_fits(context: &Context, at: &RemotePath, volume: u32, layout:
         context.volume(at).await?.stage_status().await.map_err(|error| no_stages(layout, error))?;
     }
     for class in std::iter::once(layout.pg_class()).chain(layout.staged().map(PgClass::from)) {
-        let (scheme, later) = (u32::from(class.scheme.code()), class.later.map_or(0, |later| u32::from(later.code())));
-        let request = EnsurePgsRequest { volume, scheme, later, ..EnsurePgsRequest::default() };
-        match client.manager::<EnsurePgsResponse>(&what, Opcode::EnsurePgs, &request).await {
+        match client.ensure_pgs(&what, volume, class).await {
             Err(error) if matches!(error.code(), Some(ErrorCode::NotEnoughDisks | ErrorCode::BadLayout)) => {
                 return Err(error.into());
             }
             Err(error) => tracing::debug!(%error, "whether a layout fits is not known"),
-            Ok(_) => {}
+            Ok(()) => {}
         }
     }
     Ok(())

@@ -10,8 +10,6 @@ use crate::table::{Align, Table};
 use cairn_client::trash::{KEEP_ATTRIBUTE, Trash, Trashed, is_in_trash};
 use cairn_client::{Client, RemotePath, Volume};
 use cairn_types::ErrorCode;
-use cairn_wire::Opcode;
-use cairn_wire::manager::{GetConfigRequest, GetConfigResponse};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::ffi::OsString;
@@ -83,9 +81,8 @@ pub async fn trash_of(context: &Context, at: &RemotePath) -> Result<Trash> {
 
 /// The same, where client and volume are at hand.
 pub async fn trash_with(client: &Client, volume: &Volume) -> Result<Trash> {
-    let answer: GetConfigResponse =
-        client.manager("asking for the settings", Opcode::GetConfig, &GetConfigRequest {}).await?;
-    let said = answer.items.iter().find(|item| item.key == "trash_expiry");
+    let settings = client.settings("asking for the settings").await?;
+    let said = settings.iter().find(|item| item.key == "trash_expiry");
     let keep = said.and_then(|item| parse_duration(&item.value)).unwrap_or(KEEP_DEFAULT);
     Ok(Trash::new(volume, keep))
 }

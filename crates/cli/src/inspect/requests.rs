@@ -8,12 +8,12 @@ use super::printer::Printer;
 use crate::error::Result;
 use crate::human::{bytes, utc_time};
 use crate::table::{Align, Table};
+use cairn_client::operations::operation_name;
 use cairn_format::request_log::{
     REQUEST_BATCH_HEADER, REQUEST_BATCH_MAX, REQUEST_LOG_HEADER, RequestEvent, RequestLogHeader, RequestRecord,
     split_batch, split_record,
 };
 use cairn_types::ErrorCode;
-use cairn_wire::Opcode;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -127,7 +127,7 @@ pub fn inspect(subject: &Subject, printer: &mut Printer) -> Result<()> {
 }
 
 fn name(opcode: u16) -> String {
-    Opcode::from_code(opcode).map_or_else(|| format!("{opcode:#06x}"), |known| known.name().to_owned())
+    operation_name(opcode).map_or_else(|| format!("{opcode:#06x}"), str::to_owned)
 }
 
 fn error_name(code: u16) -> String {

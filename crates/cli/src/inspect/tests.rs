@@ -15,7 +15,6 @@ use cairn_types::generation::{Generation, Lineage};
 use cairn_types::{
     ChunkId, ClusterId, DiskId, DiskUuid, Epoch, GroupId, NodeId, PgId, SessionId, VolumeId, WallTime, crc32c,
 };
-use cairn_wire::Opcode;
 
 fn inspect(bytes: &[u8]) -> Result<()> {
     let dir = tempfile::tempdir().expect("dir");
@@ -46,12 +45,15 @@ fn disk_list() -> Vec<u8> {
     DiskList { node: DiskUuid([2; 16]), disks }.encode()
 }
 
+/// Number of the operation "Read".
+const READ: u16 = 0x0306;
+
 /// A log of a request that was answered with an error, and of one that was not answered.
 fn request_log() -> Vec<u8> {
     let ask = |id| RequestEvent::Request {
         id,
         trace_id: 0xabc,
-        opcode: Opcode::Read.code(),
+        opcode: READ,
         oneway: false,
         of_server: false,
         payload: 0,
@@ -63,7 +65,7 @@ fn request_log() -> Vec<u8> {
         RequestEvent::Connection { peer_kind: 1, node: 0, address: "10.0.0.9:1234" },
         ask(1),
         ask(2),
-        RequestEvent::Answer { id: 1, opcode: Opcode::Read.code(), error, payload: 70_000, length: 9 },
+        RequestEvent::Answer { id: 1, opcode: READ, error, payload: 70_000, length: 9 },
     ];
     let mut records = Vec::new();
     for (time, event) in events.into_iter().enumerate() {

@@ -4,20 +4,14 @@
 //! Each node is asked once for its bad blocks, and each member of a group once for a chunk. One that does not answer
 //! counts as missing; one that is known to be down is not asked.
 use cairn_client::Client;
+use cairn_client::admin::data::BadBlockList;
 use cairn_client::view::ClusterView;
 use cairn_types::{BLOCK_SIZE, ErrorCode};
-use cairn_wire::Opcode;
-use cairn_wire::data::{BadBlocksRequest, BadBlocksResponse, ListChunksRequest, ListChunksResponse};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A node that lives answers at once; one that stands still is as good as away.
-const DEADLINE: Duration = Duration::from_secs(2);
 /// Nodes that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
-/// Chunks in one page of a list.
-const PAGE: u32 = 1000;
 /// Chunks of members that are remembered; beyond it they are asked for anew.
 const LISTED_MAX: usize = 1 << 20;
 
@@ -114,10 +108,7 @@ impl Members {
             let (client, address) = (self.client.clone(), node.address.clone());
             tasks.spawn(async move {
                 let what = format!("bad blocks of node {id}");
-                let request = BadBlocksRequest {};
-                let answer: cairn_client::Result<BadBlocksResponse> =
-                    client.call(&what, &address, Opcode::BadBlocks, &request, DEADLINE).await;
-                (id, answer)
+                (id, client.bad_blocks(&what, &address).await)
             });
         }
         while let Some(answer) = tasks.join_next().await {
@@ -127,7 +118,7 @@ impl Members {
         }
     }
 
-    fn take(&mut self, view: &ClusterView, node: u32, answer: cairn_client::Result<BadBlocksResponse>) {
+    fn take(&mut self, view: &ClusterView, node: u32, answer: cairn_client::Result<BadBlockList>) {
         let disks = || view.disks.values().filter(move |disk| disk.node == node).map(|disk| disk.id);
         match answer {
             Ok(answer) => {
@@ -135,7 +126,7 @@ impl Members {
                     self.known.unsure.extend(disks());
                 }
                 for chunk in answer.chunks {
-                    self.known.bad.entry((chunk.pg, chunk.index)).or_default().insert(chunk.disk, chunk.blocks);
+                    self.known.bad.entry(chunk.chunk).or_default().insert(chunk.disk, chunk.blocks);
                 }
             }
             // A server of an earlier version, which keeps no list.
@@ -151,24 +142,17 @@ impl Members {
 /// What a member has of these chunks, in blocks; what it did not tell is not in it.
 async fn list(client: &Client, address: &str, (pg, disk): (u32, u32), mut wanted: BTreeSet<u32>) -> BTreeMap<u32, u32> {
     let (mut listed, what) = (BTreeMap::new(), format!("chunks of pg{pg} on d{disk}"));
-    while let Some(first) = wanted.first().copied() {
-        let count_max = wanted.last().map_or(1, |last| (last - first).saturating_add(1)).min(PAGE);
-        let (after_index, from_start) = (first.saturating_sub(1), first == 0);
-        let request =
-            ListChunksRequest { disk, pg, after_index, from_start, count_max, ..ListChunksRequest::default() };
-        let answer: cairn_client::Result<ListChunksResponse> =
-            client.call(&what, address, Opcode::ListChunks, &request, DEADLINE).await;
-        let page = match answer {
+    while let (Some(first), Some(last)) = (wanted.first().copied(), wanted.last().copied()) {
+        let page = match client.chunk_lengths(&what, address, (pg, disk), first..=last).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!(pg, disk, %error, "a member does not list its chunks");
                 return listed;
             }
         };
-        let end = page.chunks.last().filter(|_| !page.end).map_or(u32::MAX, |last| last.index);
         let blocks = |length: u64| u32::try_from(length.div_ceil(BLOCK_SIZE as u64)).unwrap_or(u32::MAX);
-        let found: BTreeMap<u32, u32> = page.chunks.iter().map(|c| (c.index, blocks(c.length))).collect();
-        let told: Vec<u32> = wanted.extract_if(..=end, |_| true).collect();
+        let found: BTreeMap<u32, u32> = page.chunks.iter().map(|(index, length)| (*index, blocks(*length))).collect();
+        let told: Vec<u32> = wanted.extract_if(..=page.told_to, |_| true).collect();
         listed.extend(told.into_iter().map(|index| (index, found.get(&index).copied().unwrap_or(0))));
     }
     listed

@@ -1,7 +1,7 @@
 //! Numbers that people act on: what is missing, and what may still be lost.
 use super::*;
+use cairn_client::map::{Disk, Node};
 use cairn_types::{Epoch, PgId, Stripe};
-use cairn_wire::manager::{Disk, Node};
 
 const RS: Scheme = Scheme::Erasure { k: 6, m: 3 };
 

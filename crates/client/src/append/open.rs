@@ -88,8 +88,7 @@ impl Refusal {
     /// No group of the scheme can be made for want of disks: do they not exist, or are they not alive?
     fn of_disks(view: &ClusterView, scheme: Scheme, text: String) -> Self {
         let (all, wanted) = (view.disks.len(), scheme.members());
-        let up =
-            |disk: &&cairn_wire::manager::Disk| disk.state == 0 && view.nodes.get(&disk.node).is_some_and(|n| n.up);
+        let up = |disk: &&crate::map::Disk| disk.is_in_service() && view.nodes.get(&disk.node).is_some_and(|n| n.up);
         let alive = view.disks.values().filter(up).count();
         if all < wanted || alive >= wanted {
             return Self { text, cause: Cause::Few };

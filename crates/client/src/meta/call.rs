@@ -9,6 +9,7 @@ use crate::encoded_message::{Coming, EncodedMessage};
 use crate::error::{ClientError, Result};
 use crate::late::Members;
 use crate::leader::{Failure, Group, Verdict, ask_leader};
+use crate::refusal::Refusal;
 use crate::stale::{Pace, Stale};
 use cairn_types::{ErrorCode, InodeId, RetryClass, SessionId};
 use cairn_wire::Opcode;
@@ -212,7 +213,9 @@ impl MetaCaller {
         }
         match self.attempts(to, opcode, request.clone(), pace).await {
             Ok(answer) => Ok(answer),
-            Err(Failure::Final { error, .. }) => Err(ClientError::Remote { what: what.into(), error }),
+            Err(Failure::Final { error, .. }) => {
+                Err(ClientError::Remote { what: what.into(), error: Refusal::of_wire(error) })
+            }
             Err(Failure::GaveUp { last, .. }) if stale => {
                 self.read_from_any(what, partition, opcode, &request, last).await
             }
@@ -312,7 +315,7 @@ impl MetaCaller {
                     },
                     _ => lease.finish(),
                 }
-                Err(ClientError::Remote { what: what.into(), error })
+                Err(ClientError::Remote { what: what.into(), error: Refusal::of_wire(error) })
             }
             Err(Failure::GaveUp { sent: false, last }) => {
                 lease.unused();

@@ -13,6 +13,7 @@ use crate::credentials::Credentials;
 use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::leader::Failure;
+use crate::refusal::Refusal;
 use crate::stale::Pace;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -234,7 +235,9 @@ async fn ask(
     let attempts = caller.attempts(To::from(partition), Opcode::KeepAlive, EncodedMessage::of(request), pace);
     let last = match timeout(patience, attempts).await {
         Ok(Ok(answer)) => return answer.answer(&what()),
-        Ok(Err(Failure::Final { error, .. })) => return Err(ClientError::Remote { what: what(), error }),
+        Ok(Err(Failure::Final { error, .. })) => {
+            return Err(ClientError::Remote { what: what(), error: Refusal::of_wire(error) });
+        }
         Ok(Err(Failure::GaveUp { last, .. })) => last,
         Err(_) => "no answer".to_owned(),
     };

@@ -7,10 +7,10 @@ use super::call::MetaCaller;
 use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::net::NetError;
+use crate::refusal::Refusal;
 use crate::stale::{STALE_DEADLINE, Stale};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::error::WireError;
 use cairn_wire::meta::{ReadStaleRequest, ReadStaleResponse};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -101,7 +101,7 @@ impl MetaCaller {
         }
         if answer.error != 0 {
             let code = u16::try_from(answer.error).ok().and_then(ErrorCode::from_code).unwrap_or(ErrorCode::Internal);
-            return Err(ClientError::Remote { what: what.into(), error: WireError::new(code, answer.error_text) });
+            return Err(ClientError::Remote { what: what.into(), error: Refusal::new(code, answer.error_text) });
         }
         Ok(answer.answer.into())
     }

@@ -218,7 +218,7 @@ impl Vfs {
         let copies = Layout::from_bits(layout).map_or(1.0, |layout| overhead(layout.scheme()));
         let mut counted = BTreeSet::new();
         // Disks on one file system share its space.
-        let in_service = view.disks.values().filter(|disk| disk.state == 0);
+        let in_service = view.disks.values().filter(|disk| disk.is_in_service());
         let own = in_service.filter(|disk| disk.filesystem == 0 || counted.insert(disk.filesystem));
         // What is kept free is nothing that a program could write.
         let raw: u64 = own.map(|disk| disk.writable_bytes.unwrap_or(disk.free_bytes)).sum();

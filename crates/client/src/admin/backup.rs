@@ -1,0 +1,64 @@
+//! Checkpoints of groups, for backups: a member writes one, and its bytes are fetched part by part.
+use crate::connect::Client;
+use crate::error::Result;
+use cairn_types::{GroupId, crc32c};
+use cairn_wire::Opcode;
+use cairn_wire::raft::{
+    FetchCheckpointRequest, FetchCheckpointResponse, TakeCheckpointRequest, TakeCheckpointResponse,
+};
+use std::time::Duration;
+
+/// A checkpoint of a large partition takes its time.
+const TAKE_DEADLINE: Duration = Duration::from_secs(600);
+const FETCH_DEADLINE: Duration = Duration::from_secs(30);
+const PART_BYTES: u32 = 1 << 20;
+
+/// A checkpoint that a member wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// Last entry of the state.
+    pub index: u64,
+    pub term: u64,
+    /// Given by a leader that held its lease: everything acknowledged before is in it.
+    pub led: bool,
+}
+
+/// Bytes of a checkpoint that arrived as they were sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointPart {
+    pub bytes: Vec<u8>,
+    /// Length of the whole.
+    pub total: u64,
+}
+
+impl Client {
+    /// Has the member of a group at an address write a checkpoint. `None`: it does not lead; with `any_member` that
+    /// does not matter.
+    pub async fn take_checkpoint(
+        &self,
+        what: &str,
+        group: GroupId,
+        address: &str,
+        any_member: bool,
+    ) -> Result<Option<Checkpoint>> {
+        let request = TakeCheckpointRequest { group: group.0, any_member };
+        let found: TakeCheckpointResponse =
+            self.call(what, address, Opcode::TakeCheckpoint, &request, TAKE_DEADLINE).await?;
+        let TakeCheckpointResponse { taken, leader: _, index, term, led } = found;
+        Ok(taken.then_some(Checkpoint { index, term, led }))
+    }
+    /// The part of it that begins at an offset. `None`: what came does not match its checksum, or is nothing.
+    pub async fn fetch_checkpoint(
+        &self,
+        what: &str,
+        (group, index): (GroupId, u64),
+        address: &str,
+        offset: u64,
+    ) -> Result<Option<CheckpointPart>> {
+        let request = FetchCheckpointRequest { group: group.0, index, offset, length_max: PART_BYTES };
+        let (found, bytes): (FetchCheckpointResponse, Vec<u8>) =
+            self.fetch(what, address, Opcode::FetchCheckpoint, &request, FETCH_DEADLINE).await?;
+        let is_good = crc32c(&bytes) == found.crc && !bytes.is_empty();
+        Ok(is_good.then_some(CheckpointPart { bytes, total: found.total }))
+    }
+}
