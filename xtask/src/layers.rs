@@ -111,6 +111,10 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
 /// Crates below `client` in number that nothing above the servers may link: clients and servers meet in `wire`.
 const SERVER_CRATES: &[&str] = &["store", "raft-host", "meta", "data", "manager"];
 
+/// Fronts whose sources speak the protocol itself, and why. All others see the types of `client`.
+const SPEAK_WIRE: &[(&str, &str)] =
+    &[("bench", "its load generators send requests that no client would send, and decode recorded ones")];
+
 /// Packages that do what a pure layer must not do.
 const BANNED_IN_PURE: &[(&str, &str)] = &[
     ("tokio", "a core has no tasks: its owner drives it"),
@@ -174,8 +178,14 @@ fn judge_inside(user: &str, used: &str, kind: DependencyKind) -> Result<(), Stri
     if matches!(user_layer, CLIENT | VFS | FRONTS) && SERVER_CRATES.contains(&used) {
         return Err(format!(
             "{user} → {used}: the client and the fronts link no server crate ({}); they reach servers through `client`, \
-             `rpc` and the messages of `wire`, and read files on disk with `format`",
+             and read files on disk with `format`",
             SERVER_CRATES.join(", ")
+        ));
+    }
+    if matches!(user_layer, VFS | FRONTS) && used == "wire" && !SPEAK_WIRE.iter().any(|(front, _)| *front == user) {
+        return Err(format!(
+            "{user} → wire: fronts and semantics see the types of `client`, and no message of the wire; give `client` a \
+             type with the conversion beside it"
         ));
     }
     if user_layer == used_layer {

@@ -48,6 +48,19 @@ fn client_and_fronts_link_no_server() {
 }
 
 #[test]
+fn fronts_see_no_message_of_the_wire() {
+    for user in ["vfs", "cli", "jobs", "fuse", "sdk", "libcairn", "jni"] {
+        for kind in [Normal, Dev] {
+            let why = judge_inside(user, "wire", kind).expect_err("a front that decodes messages");
+            assert!(why.contains("types of `client`"), "{why}");
+        }
+    }
+    for user in ["bench", "client", "meta"] {
+        assert_eq!(judge_inside(user, "wire", Normal), Ok(()), "{user}");
+    }
+}
+
+#[test]
 fn crates_for_tests_are_dev_dependencies_only() {
     assert_eq!(judge_inside("tree", "model", Dev), Ok(()));
     assert_eq!(judge_inside("sim", "manager", Normal), Ok(()));
