@@ -63,6 +63,7 @@ mod replace;
 mod requests;
 mod rescue;
 mod restored;
+mod rust_client;
 mod secure;
 mod service;
 mod sessions;
