@@ -22,6 +22,7 @@ pub mod extent;
 pub mod fake;
 pub mod file_work;
 pub mod file_writer;
+pub mod fsck;
 pub mod handle;
 pub mod job;
 pub mod key;
@@ -46,6 +47,7 @@ pub mod refusal;
 mod shared_state;
 pub mod snapshot;
 mod stage;
+pub mod stage_status;
 mod stale;
 mod stripe;
 pub mod trash;
@@ -53,7 +55,7 @@ mod tree_walk;
 pub mod uri;
 pub mod view;
 mod volatile;
-pub mod volume_state;
+pub mod volume_counts;
 mod waits;
 
 /// What servers see as the client's name.

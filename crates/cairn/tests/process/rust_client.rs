@@ -1,7 +1,6 @@
 //! The example of the client library, on a cluster.
 use crate::support::{Cluster, Shape};
 
-#[allow(dead_code)]
 #[path = "../../../client/examples/tour.rs"]
 mod tour;
 
@@ -10,6 +9,7 @@ const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 3, racks: 3 };
 /// Whoever begins with the library would begin with a program that does not work.
 #[test]
 fn the_tour_does_what_it_says() {
+    let _as_a_program: fn() = tour::main;
     let cluster = Cluster::start(SMALL);
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
     let addresses = cluster.address.split(',').map(str::to_owned).collect();

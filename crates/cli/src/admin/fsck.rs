@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use cairn_client::fsck::{FsckFinding, FsckProgress, FsckSeverity, FsckState};
 use cairn_client::map::{Disk, Node};
-use cairn_client::volume_state::{FsckFinding, FsckProgress, FsckSeverity, FsckState};
 use cairn_client::{RemotePath, Volume};
 use clap::Args;
 use serde_json::json;

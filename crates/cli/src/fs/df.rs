@@ -8,7 +8,7 @@ use crate::table::{Align, Table};
 use cairn_client::RemotePath;
 use cairn_client::admin::status::{ClusterMap, PartitionReport};
 use cairn_client::map::VolumeEntry;
-use cairn_client::volume_state::{Unreferenced, VolumeCounts};
+use cairn_client::volume_counts::{Unreferenced, VolumeCounts};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use crate::human::{parse_size, size};
 use crate::output::put_name;
 use crate::remote::{Found, NamedFor, find};
 use crate::table::{Align, Table};
-use cairn_client::volume_state::Quota;
+use cairn_client::volume_counts::Quota;
 use cairn_client::{RemotePath, Volume};
 use cairn_types::{ErrorCode, InodeId};
 use clap::{Args, Subcommand};

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::fs::quota::paths_of;
 use crate::human;
 use crate::output::printable;
-use cairn_client::volume_state::Quota;
+use cairn_client::volume_counts::Quota;
 use std::io::Write;
 use std::time::Duration;
 

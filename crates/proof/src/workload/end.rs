@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cairn_client::ClientError;
-use cairn_client::volume_state::{FsckProgress, FsckState};
+use cairn_client::fsck::{FsckProgress, FsckState};
 use cairn_types::InodeId;
 use cairn_wire::Opcode;
 use cairn_wire::data::{ListChunksRequest, ListChunksResponse};

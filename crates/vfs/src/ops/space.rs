@@ -4,7 +4,7 @@ use super::io::Place;
 use crate::error::{Result, VfsError};
 use crate::status::Space;
 use crate::vfs::{Handle, ROOT, Vfs, now_ns};
-use cairn_client::volume_state::Quota;
+use cairn_client::volume_counts::Quota;
 use cairn_types::{Layout, Scheme};
 use std::collections::BTreeSet;
 use std::sync::Arc;

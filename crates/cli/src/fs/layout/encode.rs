@@ -9,7 +9,7 @@ use crate::human::{bytes, local_time};
 use crate::redundancy::whole_view;
 use crate::remote::expand_all;
 use cairn_client::RemotePath;
-use cairn_client::volume_state::StageStatus;
+use cairn_client::stage_status::StageStatus;
 use cairn_types::{Layout, Stage};
 use clap::Args;
 use serde_json::{Map, Value, json};

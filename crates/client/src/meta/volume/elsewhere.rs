@@ -10,7 +10,7 @@ use crate::encoded_message::EncodedMessage;
 use crate::error::Result;
 use crate::listing::{DirEntry, DirPage};
 use crate::meta::route::{ROUTES_MAX, To};
-use crate::volume_state::StageStatus;
+use crate::stage_status::StageStatus;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;

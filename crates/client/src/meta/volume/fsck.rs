@@ -1,7 +1,7 @@
 //! Checks of a volume by its meta partitions, for operators.
 use super::Volume;
 use crate::error::Result;
-use crate::volume_state::FsckProgress;
+use crate::fsck::FsckProgress;
 use cairn_wire::Opcode;
 use cairn_wire::meta::FsckRequest;
 

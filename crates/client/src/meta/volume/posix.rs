@@ -11,7 +11,7 @@ use crate::error::{ClientError, Result};
 use crate::locks::{FileLock, LockHolder};
 use crate::meta::session::Session;
 use crate::opened::Opened;
-use crate::volume_state::Quota;
+use crate::volume_counts::Quota;
 use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
@@ -146,7 +146,8 @@ impl Volume {
         if session.holds.remove(inode) { self.release(inode).await } else { Ok(()) }
     }
 
-    /// Counts a handle whose hold came with the operation that made the file ([`NewFile::hold`](crate::changes::NewFile::hold), unnamed files).
+    /// Counts a handle whose hold came with the operation that made the file
+    /// ([`NewFile::hold`](crate::changes::NewFile::hold), unnamed files).
     pub async fn note_held(&self, inode: u64) -> Result<()> {
         self.caller.session().await?.holds.add(inode);
         Ok(())

@@ -2,7 +2,7 @@
 use super::Volume;
 use crate::error::{ClientError, Result};
 use crate::meta::call::MetaCaller;
-use crate::volume_state::{Quota, VolumeCounts};
+use crate::volume_counts::{Quota, VolumeCounts};
 use cairn_types::InodeId;
 use cairn_wire::Opcode;
 use cairn_wire::meta::*;
