@@ -4,7 +4,9 @@
 //! of small files cost few chunks and few syncs. Files of one session never share a 4 KiB block.
 pub(crate) mod chunk;
 pub(crate) mod fullness;
+pub(crate) mod lane;
 pub(crate) mod open;
+pub(crate) mod part;
 pub(crate) mod pick;
 pub(crate) mod retry;
 pub mod segment;

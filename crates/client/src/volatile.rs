@@ -3,7 +3,7 @@
 //! died (the partition's leader).
 pub(crate) mod settle;
 
-use crate::append::segment::Placed;
+use crate::append::part::Placed;
 use crate::error::{ClientError, Result};
 use cairn_types::{SessionId, Time};
 use parking_lot::Mutex;

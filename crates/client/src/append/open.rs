@@ -1,6 +1,7 @@
 //! Opening a chunk: pick a placement group, let its primary give out an index; go on until somebody takes new data.
 use super::chunk::OpenChunk;
 use super::fullness::wait::{FULL_PATIENCE, Fullness};
+use super::lane::{Lane, Made};
 use super::pick::pick;
 use super::target::Target;
 use crate::cluster::Cluster;
@@ -8,7 +9,7 @@ use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stripe::suspects::Seen;
 use crate::view::{ClusterView, PgView};
-use cairn_types::{ChunkId, ErrorCode, PgClass, PgId, Scheme, Time};
+use cairn_types::{ChunkId, ErrorCode, ExtentKind, PgClass, PgId, Scheme, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse};
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
@@ -109,16 +110,28 @@ pub(crate) struct Opened {
     pub creation_epoch: u64,
 }
 
+impl Opened {
+    fn made(&self) -> Made {
+        let chunk = ChunkId { pg: self.pg.id, index: self.index };
+        let (epoch, creation_epoch, scheme) = (self.pg.epoch, self.creation_epoch, self.pg.scheme.code());
+        Made { chunk, epoch, creation_epoch, scheme }
+    }
+    /// Its primary, which passes bytes on to all others that take them.
+    fn chain(&self, cluster: &Cluster, number: usize) -> Result<Lane> {
+        let mut chain = self.pg.followers();
+        cluster.sort_by_nearness(&cluster.view(), &mut chain);
+        let primary = self.pg.primary();
+        let primary = primary.ok_or_else(|| ClientError::protocol("a new chunk", "its group has no primary"))?;
+        Ok(Lane::new(self.made(), number, (primary, chain, self.pg.serving().collect())))
+    }
+}
+
 /// Opens a replicated chunk; tries until the cluster's patience ends.
 pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
-    let Opened { pg, index, creation_epoch } = open_index(&cluster, target, &avoided).await?;
-    let view = cluster.view();
-    let mut chain = pg.followers();
-    cluster.sort_by_nearness(&view, &mut chain);
-    let primary = pg.primary().ok_or_else(|| ClientError::protocol("a new chunk", "its group has no primary"))?;
-    let members = (primary, chain, pg.serving().collect());
-    let id = ChunkId { pg: pg.id, index };
-    Ok(OpenChunk::new(id, pg.epoch, creation_epoch, pg.scheme.code(), members))
+    Ok(OpenChunk::new(vec![open_lane(cluster, target, avoided).await?], ExtentKind::Plain))
+}
+pub(crate) async fn open_lane(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<Lane> {
+    open_index(&cluster, target, &avoided).await?.chain(&cluster, 0)
 }
 
 /// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that

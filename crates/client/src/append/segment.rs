@@ -1,75 +1,10 @@
-//! A segment: up to 1 MiB of one file, on its way into a chunk; kept until it is durable on every serving member.
-use super::retry::Retry;
-use crate::error::{ClientError, Result};
-use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
-use cairn_types::{BLOCK_SIZE, ChunkId, crc32c_append, crc32c_blocks};
-use std::sync::{Arc, LazyLock, OnceLock};
-use tokio::sync::oneshot;
+//! Segments: up to 1 MiB of one file that go in one append. Their buffers, and the checksums of blocks.
+use cairn_env::buf::{AlignedBuf, BufPool};
+use cairn_types::{BLOCK_SIZE, crc32c_append, crc32c_blocks};
+use std::sync::LazyLock;
 
 /// Most bytes of a segment, filler included.
 pub const SEGMENT_MAX: usize = 1 << 20;
-
-/// Where a segment's first file byte is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placed {
-    pub chunk: ChunkId,
-    pub offset: u64,
-}
-
-/// A writer that goes on when a segment is in the memory of all members, and hears later where it became durable.
-#[derive(Debug)]
-pub struct Show {
-    /// Told at once; `None`: it was.
-    pub tell: Option<oneshot::Sender<Result<Placed>>>,
-    /// Where it was then.
-    pub at: Arc<OnceLock<Placed>>,
-}
-
-/// Bytes to be stored. `data` begins with `lead` filler bytes, so that chunk offset and file offset agree modulo 4 KiB.
-#[derive(Debug)]
-pub struct Segment {
-    pub data: SharedBuf,
-    pub lead: usize,
-    /// u32 little-endian per block; the last block is summed as if filled up with zeros.
-    pub crcs: Vec<u8>,
-    /// Somebody waits for it: make it durable soon.
-    pub sync: bool,
-    pub done: oneshot::Sender<Result<Placed>>,
-    /// Its writer does not wait until it is durable. What was shown is sent again for as long as it takes: it has a
-    /// name.
-    pub show: Option<Show>,
-    /// Chunks that it was sent to and that failed.
-    pub retry: Retry,
-    /// Memory that it holds until it is durable.
-    pub _permit: tokio::sync::OwnedSemaphorePermit,
-}
-
-impl Segment {
-    /// It will not be stored.
-    pub fn fail(self, error: &ClientError) {
-        if let Some(tell) = self.show.and_then(|show| show.tell) {
-            // Writers that were dropped no longer ask.
-            let _gone = tell.send(Err(error.clone()));
-        }
-        let _gone = self.done.send(Err(error.clone()));
-    }
-    /// All members have it in memory, there.
-    pub fn show(&mut self, placed: Placed) {
-        let Some(show) = &mut self.show else { return };
-        if let Some(tell) = show.tell.take()
-            && show.at.set(placed).is_ok()
-        {
-            let _gone = tell.send(Ok(placed));
-        }
-    }
-    /// Its writer was told that it is in this chunk, and may have given it a name there.
-    pub fn is_shown_in(&self, chunk: ChunkId) -> bool {
-        self.show.as_ref().and_then(|show| show.at.get()).is_some_and(|at| at.chunk == chunk)
-    }
-    pub fn is_shown(&self) -> bool {
-        self.show.as_ref().is_some_and(|show| show.at.get().is_some())
-    }
-}
 
 /// Pages that writers of whole segments keep between them. New ones cost a page fault for every 4 KiB and are zeroed
 /// twice before a byte is in them: nearly half of the CPU time of a writer.

@@ -1,9 +1,10 @@
 //! What comes back from a chunk that failed is made durable, also when everything that was written after it is durable
 //! already, the part that asks for the sync of them all among it: nobody would ask for theirs, and their writer would
 //! wait for ever.
+use crate::append::part::{Bytes, Part, Placed};
 use crate::append::retry::Retry;
-use crate::append::segment::{Placed, Segment, block_crcs};
-use crate::append::stream::StreamHandle;
+use crate::append::segment::block_crcs;
+use crate::append::stream::WriteStream;
 use crate::error::Result;
 use crate::fake::FakeCluster;
 use crate::stripe::group::RowGroup;
@@ -26,12 +27,12 @@ async fn placed(answer: Answer) -> Placed {
     answer.expect("the stream lives").expect("written")
 }
 
-async fn push_segment(stream: &StreamHandle, data: &SharedBuf, sync: bool) -> Answer {
+async fn push_segment(stream: &WriteStream, data: &SharedBuf, sync: bool) -> Answer {
     let permit = stream.reserve(data.len()).await.expect("room");
     let (done, answer) = oneshot::channel();
-    let (data, crcs) = (data.clone(), block_crcs(data));
-    let segment = Segment { data, lead: 0, crcs, sync, done, show: None, retry: Retry::default(), _permit: permit };
-    stream.push(segment).await.expect("taken");
+    let bytes = Bytes::Segment { data: data.clone(), lead: 0, crcs: block_crcs(data) };
+    let part = Part { bytes, sync, done, show: None, retry: Retry::default(), _permit: permit };
+    stream.push(part).await.expect("taken");
     answer
 }
 

@@ -1,99 +1,124 @@
-//! An append stream: one task that moves segments into chunks, keeps them until they are durable, and goes on elsewhere
-//! when a member fails.
+//! A write stream: one task that moves parts of files into open chunks, keeps them until they are durable, and goes on
+//! elsewhere when a member fails.
 //!
-//! Bounds: [`WINDOW_BYTES`] of segments wait, are sent or are not yet durable; [`IN_FLIGHT_MAX`] appends a chunk are
-//! unanswered. A chunk that answers nothing for a moment has its members looked at: deadlines of seconds are for slow
-//! disks, not for members that stand still. Not here: what a file is (`file_writer`), choice of placement groups
-//! (`open`, `pick`).
+//! What it writes is a [`Shape`]. An open chunk has lanes, each a member with those to which it passes bytes on: a
+//! replicated chunk one. Bounds: [`Bounds`]. Not here: what is in a chunk (`chunk`), what a file is (`file_writer`),
+//! the choice of placement groups (`open`, `pick`), what follows from a failure (`failure`).
+mod failure;
+
 use super::chunk::OpenChunk;
+use super::lane::Answer;
 use super::open::{Avoided, open_chunk};
-use super::segment::Segment;
+use super::part::{Cut, Part};
 use super::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
-use crate::stripe::suspects::{Look, Seen};
+use crate::stripe::suspects::Look;
+use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{Epoch, ErrorCode, ExtentKind, SessionId};
+use cairn_types::SessionId;
 use cairn_wire::Opcode;
-use cairn_wire::data::{
-    AppendRequest, AppendResponse, ChunkHeader, SealRequest, SealResponse, SyncRequest, SyncResponse,
-};
+use cairn_wire::data::{AppendResponse, SyncResponse};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Memory of a stream: segments that wait, are on their way or are not yet durable.
-pub(crate) const WINDOW_BYTES: usize = 32 << 20;
-/// Unanswered appends of a chunk.
-const IN_FLIGHT_MAX: usize = 8;
-/// A background sync is started for so many bytes.
-const SYNC_EVERY: u64 = 8 << 20;
-/// Unanswered requests for segments in the queue to the task.
+/// Unanswered requests for parts in the queue to the task.
 const QUEUE_MAX: usize = 256;
 /// Deadline of an append, longer than what members give the disks further down the chain. A member that stands still is
 /// found long before.
 const APPEND_DEADLINE: Duration = Duration::from_secs(6);
 /// Deadline of a sync.
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
-/// Deadline of a seal; the primary seals idle chunks anyway.
-const SEAL_DEADLINE: Duration = Duration::from_secs(2);
-/// Before what was shown is tried again after no group could be written for the whole patience.
-const SHOWN_PAUSE: Duration = Duration::from_secs(1);
 /// An open chunk without traffic is sealed.
 const IDLE_SEAL: Duration = Duration::from_secs(20);
 /// Chunks are looked at for silence so often.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(100);
 
-/// Where writers put their segments. Dropping all handles drains and ends the stream.
+/// What a stream writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// Segments of many files in replicated chunks.
+    Segments,
+}
+
+/// How much a stream has under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// File bytes that wait, are on their way or are not yet durable.
+    pub window: usize,
+    /// Unanswered parts of a chunk.
+    pub in_flight: usize,
+    /// Bytes after which a chunk is synced though nobody waits.
+    pub sync_every: u64,
+}
+
+impl Shape {
+    pub(crate) fn bounds(self) -> Bounds {
+        match self {
+            Self::Segments => Bounds { window: 32 << 20, in_flight: 8, sync_every: 8 << 20 },
+        }
+    }
+}
+
+/// Where writers put their parts. Dropping all handles drains and ends the stream.
 #[derive(Clone)]
-pub(crate) struct StreamHandle {
-    segments: mpsc::Sender<Segment>,
+pub(crate) struct WriteStream {
+    parts: mpsc::Sender<Part>,
     /// A permit is a KiB.
-    pub(crate) window: Arc<Semaphore>,
+    window: Arc<Semaphore>,
+    window_bytes: usize,
     /// Whose chunks it writes.
     pub(crate) session: SessionId,
     hurry: Arc<Notify>,
 }
 
-impl StreamHandle {
+impl WriteStream {
     /// What is not durable becomes so now.
     pub(crate) fn sync_now(&self) {
         self.hurry.notify_one();
     }
-    /// Memory for a segment of so many bytes; waits while the window is full.
-    pub(crate) async fn reserve(&self, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit> {
-        let kib = u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX);
+    /// Memory for a part of so many bytes; waits while the window is full.
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        let kib = bytes.min(self.window_bytes).div_ceil(1024).max(1) as u32;
         self.window.clone().acquire_many_owned(kib).await.map_err(|_| ended())
     }
-    pub(crate) async fn push(&self, segment: Segment) -> Result<()> {
-        self.segments.send(segment).await.map_err(|_| ended())
+    pub(crate) async fn push(&self, part: Part) -> Result<()> {
+        self.parts.send(part).await.map_err(|_| ended())
     }
     pub(crate) fn is_ended(&self) -> bool {
-        self.segments.is_closed()
+        self.parts.is_closed()
+    }
+    /// What its window still takes.
+    pub(crate) fn room(&self) -> usize {
+        self.window.available_permits() * 1024
+    }
+    /// It has nothing under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.room() >= self.window_bytes
     }
 }
 
 fn ended() -> ClientError {
-    ClientError::protocol("append stream", "it ended while it was used")
+    ClientError::protocol("write stream", "it ended while it was used")
 }
 
 enum Event {
     Opened(Box<Result<OpenChunk>>),
-    Appended {
+    /// A lane answered to the append at that offset, or to a sync.
+    Answered {
         key: u64,
-        offset: u64,
+        lane: usize,
+        append: Option<u64>,
         synced: bool,
-        result: std::result::Result<AppendResponse, NetError>,
+        result: std::result::Result<Answer, NetError>,
     },
-    Synced {
-        key: u64,
-        result: std::result::Result<SyncResponse, NetError>,
-    },
-    /// The members of a chunk were looked at.
+    /// The members of a lane were looked at.
     Looked {
         key: u64,
+        lane: usize,
         look: Look,
     },
 }
@@ -101,14 +126,15 @@ enum Event {
 struct Stream {
     cluster: Arc<Cluster>,
     target: Target,
+    bounds: Bounds,
     avoided: Arc<Avoided>,
-    segments: mpsc::Receiver<Segment>,
+    parts: mpsc::Receiver<Part>,
     /// Somebody waits for what was shown to become durable.
     hurry: Arc<Notify>,
     events: mpsc::UnboundedReceiver<Event>,
-    // Bounded by the calls in flight: at most IN_FLIGHT_MAX + 2 a chunk and one opening.
+    // Bounded by the calls in flight: an append of each unanswered part, the syncs and a look a lane, and one opening.
     sender: mpsc::UnboundedSender<Event>,
-    pending: VecDeque<Segment>,
+    pending: VecDeque<Part>,
     chunks: BTreeMap<u64, OpenChunk>,
     current: Option<u64>,
     next_key: u64,
@@ -118,15 +144,16 @@ struct Stream {
 }
 
 /// Starts a stream on the current runtime.
-pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
-    let (segments, receiver) = mpsc::channel(QUEUE_MAX);
+pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> WriteStream {
+    let (parts, receiver) = mpsc::channel(QUEUE_MAX);
     let (sender, events) = mpsc::unbounded_channel();
-    let hurry = Arc::new(Notify::new());
+    let (hurry, bounds) = (Arc::new(Notify::new()), shape.bounds());
     let stream = Stream {
         cluster,
         target,
+        bounds,
         avoided: Arc::default(),
-        segments: receiver,
+        parts: receiver,
         hurry: hurry.clone(),
         events,
         sender,
@@ -138,7 +165,8 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target) -> StreamHandle {
         pause: Duration::ZERO,
     };
     tokio::spawn(stream.run());
-    StreamHandle { segments, window: Arc::new(Semaphore::new(WINDOW_BYTES / 1024)), session: target.session, hurry }
+    let window = Arc::new(Semaphore::new(bounds.window / 1024));
+    WriteStream { parts, window, window_bytes: bounds.window, session: target.session, hurry }
 }
 
 impl Stream {
@@ -159,18 +187,18 @@ impl Stream {
                         self.handle(event);
                     }
                 }
-                segment = self.segments.recv(), if open => match segment {
-                    Some(segment) => self.pending.push_back(segment),
+                part = self.parts.recv(), if open => match part {
+                    Some(part) => self.pending.push_back(part),
                     None => {
                         open = false;
                         self.close_current();
                     }
                 },
                 () = self.hurry.notified() => {
-                    self.pending.iter_mut().for_each(|segment| segment.sync = true);
+                    self.pending.iter_mut().for_each(|part| part.sync = true);
                     self.chunks.values_mut().for_each(OpenChunk::want_sync);
                 }
-                _ = tick.tick(), if self.chunks.values().any(|c| c.silence.waits()) => self.look_for_stalls(),
+                _ = tick.tick(), if self.chunks.values().any(OpenChunk::waits) => self.look_for_stalls(),
                 () = tokio::time::sleep(IDLE_SEAL), if self.is_quiet() => self.close_current(),
             }
         }
@@ -179,7 +207,7 @@ impl Stream {
         self.pending.is_empty() && self.chunks.is_empty() && !self.opening
     }
     fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.current.and_then(|k| self.chunks.get(&k)).is_some_and(OpenChunk::is_idle)
+        self.pending.is_empty() && self.current.and_then(|key| self.chunks.get(&key)).is_some_and(OpenChunk::is_idle)
     }
     fn close_current(&mut self) {
         if let Some(chunk) = self.current.take().and_then(|key| self.chunks.get_mut(&key)) {
@@ -189,11 +217,10 @@ impl Stream {
 
     /// Sends what can be sent, syncs what should be synced, seals what is done.
     fn pump(&mut self) {
-        while let Some(segment) = self.pending.front() {
-            let bytes = segment.data.len();
+        while let Some(part) = self.pending.front() {
             match self.current.and_then(|key| self.chunks.get(&key)) {
-                Some(chunk) if chunk.has_room(bytes) => {
-                    if chunk.in_flight() >= IN_FLIGHT_MAX {
+                Some(chunk) if chunk.has_room(part.bytes.len()) => {
+                    if chunk.in_flight() >= self.bounds.in_flight {
                         break;
                     }
                     self.send_next();
@@ -230,78 +257,70 @@ impl Stream {
     }
 
     fn send_next(&mut self) {
-        let last = self.pending.len() == 1;
-        let (Some(key), Some(segment)) = (self.current, self.pending.pop_front()) else { return };
+        let (Some(key), Some(part)) = (self.current, self.pending.pop_front()) else { return };
         let Some(chunk) = self.chunks.get_mut(&key) else { return };
-        // With more on the way, one sync after them serves all.
-        let sync = segment.sync && last && !chunk.sync_in_flight && chunk.in_flight() == 0;
-        let (data, crcs) = (segment.data.clone(), segment.crcs.clone());
-        chunk.silence.asked(self.cluster.clock.now());
-        let offset = chunk.place(segment);
-        chunk.sync_in_flight |= sync;
-        let request = AppendRequest {
-            chunk: Some(header(chunk, self.target)),
-            creation_epoch: chunk.creation_epoch,
-            offset,
-            crcs,
-            chain: chunk.chain.clone(),
-            sync,
-            scheme: u32::from(chunk.scheme),
-            repair: false,
-            row_crcs: Vec::new(),
-            follows: None,
-            local: None,
-        };
-        let address = self.cluster.disk_address(chunk.primary);
-        let (net, sender) = (self.cluster.net.clone(), self.sender.clone());
-        let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(chunk.id));
-        // Queued here and now: appends have to arrive in their order.
-        let call = address.map(|address| {
-            net.call_with::<AppendResponse, _>(&address, Opcode::Append, &request, Payload::One(data), options)
-        });
-        tokio::spawn(async move {
-            let result = match call {
-                Ok(call) => call.await.map(|(answer, _)| answer),
-                Err(error) => Err(error),
-            };
-            let _ended = sender.send(Event::Appended { key, offset, synced: sync, result });
-        });
+        // The answer that shows a part is not held up by a sync.
+        let may_sync = part.show.is_none();
+        let cuts = chunk.cut(&part);
+        let placed = chunk.place(part, cuts);
+        let sync = may_sync && chunk.wants_sync(self.bounds.sync_every, self.pending.is_empty());
+        let mut syncs = if sync { chunk.ask_sync() } else { Vec::new() };
+        for (lane, offset, cut) in placed {
+            syncs.retain(|other| *other != lane);
+            self.append(key, lane, (offset, sync), cut);
+        }
+        syncs.into_iter().for_each(|lane| self.sync(key, lane));
     }
 
-    /// Syncs a chunk if somebody waits or enough has gathered; seals and forgets it when it is done.
+    /// Syncs a chunk if it should be; seals and forgets it when it is done.
     fn settle(&mut self, key: u64) {
         let Some(chunk) = self.chunks.get_mut(&key) else { return };
         if chunk.closing && chunk.is_idle() {
-            let request = SealRequest { chunk: Some(header(chunk, self.target)), chain: chunk.chain.clone() };
-            let address = self.cluster.disk_address(chunk.primary);
-            let net = self.cluster.net.clone();
-            tokio::spawn(async move {
-                let Ok(address) = address else { return };
-                if let Err(error) = net.call::<SealResponse>(&address, Opcode::Seal, &request, SEAL_DEADLINE).await {
-                    tracing::debug!(error = error.text(), "a chunk was left to be sealed by its primary");
-                }
-            });
-            self.chunks.remove(&key);
-            return;
+            if let Some(chunk) = self.chunks.remove(&key) {
+                self.seal(&chunk, None, std::future::ready(()));
+            }
+        } else if chunk.wants_sync(self.bounds.sync_every, self.pending.is_empty()) {
+            chunk.ask_sync().into_iter().for_each(|lane| self.sync(key, lane));
         }
-        let unsynced = chunk.unsynced();
-        let wanted =
-            chunk.has_waiters() || unsynced >= SYNC_EVERY || chunk.closing && unsynced > 0 && chunk.in_flight() == 0;
-        if chunk.sync_in_flight || !wanted {
-            return;
-        }
-        chunk.silence.asked(self.cluster.clock.now());
-        chunk.sync_in_flight = true;
-        let request = SyncRequest { chunk: Some(header(chunk, self.target)), chain: chunk.chain.clone() };
-        let address = self.cluster.disk_address(chunk.primary);
-        let (net, sender) = (self.cluster.net.clone(), self.sender.clone());
+    }
+
+    fn append(&mut self, key: u64, lane: usize, (offset, sync): (u64, bool), mut cut: Cut) {
+        let Some(to) = self.chunks.get_mut(&key).and_then(|chunk| chunk.lanes.get_mut(lane)) else { return };
+        let request = to.append(self.target.session, offset, &mut cut, sync);
+        let answer = |a: AppendResponse| Answer { durable: a.durable_length, members: a.members };
+        self.ask(key, lane, (Some(offset), sync), (Opcode::Append, &request), Payload::Many(cut.parts), answer);
+    }
+    fn sync(&mut self, key: u64, lane: usize) {
+        let Some(to) = self.chunks.get_mut(&key).and_then(|chunk| chunk.lanes.get_mut(lane)) else { return };
+        let request = to.sync(self.target.session);
+        let answer = |a: SyncResponse| Answer { durable: a.durable_length, members: a.members };
+        self.ask(key, lane, (None, true), (Opcode::Sync, &request), Payload::None, answer);
+    }
+    /// Calls the head of a lane; the answer comes as an event. All calls of a chunk take one connection and are queued
+    /// here and now: appends have to arrive in their order, and a sync behind them.
+    fn ask<A: prost::Message + Default + 'static, R: prost::Message + 'static>(
+        &mut self,
+        key: u64,
+        lane: usize,
+        (append, synced): (Option<u64>, bool),
+        (opcode, request): (Opcode, &R),
+        payload: Payload,
+        answer: fn(A) -> Answer,
+    ) {
+        let Some(to) = self.chunks.get_mut(&key).and_then(|chunk| chunk.lanes.get_mut(lane)) else { return };
+        to.silence.asked(self.cluster.clock.now());
+        let deadline = if synced { SYNC_DEADLINE } else { APPEND_DEADLINE };
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(to.made.chunk));
+        let (net, sender) = (&self.cluster.net, self.sender.clone());
+        let address = self.cluster.disk_address(to.head);
+        let call = address.map(|address| net.call_with::<A, _>(&address, opcode, request, payload, options));
         tokio::spawn(async move {
-            let result = match address {
-                Ok(address) => net.call::<SyncResponse>(&address, Opcode::Sync, &request, SYNC_DEADLINE).await,
+            let result: std::result::Result<(A, Option<AlignedBuf>), NetError> = match call {
+                Ok(call) => call.await,
                 Err(error) => Err(error),
             };
-            let _ended = sender.send(Event::Synced { key, result });
+            let result = result.map(|(a, _)| answer(a));
+            let _ended = sender.send(Event::Answered { key, lane, append, synced, result });
         });
     }
 
@@ -318,162 +337,18 @@ impl Stream {
                     Err(error) => self.fail_pending(&error),
                 }
             }
-            Event::Appended { key, offset, synced, result } => {
+            Event::Answered { key, lane, append, synced, result } => {
+                let now = self.cluster.clock.now();
                 let Some(chunk) = self.chunks.get_mut(&key) else { return };
-                let result = result
-                    .and_then(|answer| chunk.check_stamps(&answer.members).map_err(NetError::Unknown).map(|()| answer));
-                match result {
-                    Ok(answer) => {
-                        chunk.silence.answered(self.cluster.clock.now());
-                        chunk.acknowledge(offset);
-                        if synced {
-                            chunk.sync_in_flight = false;
-                            chunk.make_durable(answer.durable_length);
-                        }
-                        if chunk.is_nearly_full() && self.current == Some(key) {
-                            self.close_current();
-                        }
-                    }
-                    Err(error) => self.fail_chunk(key, &error),
+                let taken = result
+                    .and_then(|answer| chunk.answered(lane, (append, synced), &answer, now).map_err(NetError::Unknown));
+                match taken {
+                    Ok(()) if chunk.is_nearly_full() && self.current == Some(key) => self.close_current(),
+                    Ok(()) => {}
+                    Err(error) => self.fail_chunk(key, lane, &error),
                 }
             }
-            Event::Looked { key, look } => self.looked(key, look),
-            Event::Synced { key, result } => {
-                let Some(chunk) = self.chunks.get_mut(&key) else { return };
-                let result = result
-                    .and_then(|answer| chunk.check_stamps(&answer.members).map_err(NetError::Unknown).map(|()| answer));
-                match result {
-                    Ok(answer) => {
-                        chunk.silence.answered(self.cluster.clock.now());
-                        chunk.sync_in_flight = false;
-                        chunk.make_durable(answer.durable_length);
-                    }
-                    Err(error) => self.fail_chunk(key, &error),
-                }
-            }
+            Event::Looked { key, lane, look } => self.looked(key, lane, look),
         }
-    }
-
-    /// Looks at the members of chunks that answer nothing.
-    fn look_for_stalls(&mut self) {
-        let now = self.cluster.clock.now();
-        for (key, chunk) in self.chunks.iter_mut() {
-            if !chunk.silence.takes_look(now) {
-                continue;
-            }
-            let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
-            let (cluster, sender, key, members) = (self.cluster.clone(), self.sender.clone(), *key, chunk.members());
-            tokio::spawn(async move {
-                let look = cluster.look_at(seen, members).await;
-                let _ended = sender.send(Event::Looked { key, look });
-            });
-        }
-    }
-
-    /// Under a new epoch a chunk takes no more: what waits for a member that left is sent elsewhere.
-    fn looked(&mut self, key: u64, look: Look) {
-        let now = self.cluster.clock.now();
-        let Some(chunk) = self.chunks.get_mut(&key) else { return };
-        if let Some(after) = look.again {
-            chunk.silence.look_again(now, after);
-        }
-        let known = self.cluster.view().pgs.get(&chunk.id.pg.0).map_or(Epoch(0), |pg| pg.epoch);
-        if known <= chunk.epoch || !chunk.silence.waits() {
-            return;
-        }
-        let text = format!("{} is at {known} now, without a member that did not answer", chunk.id.pg);
-        tracing::warn!(chunk = %chunk.id, text, "going on in another chunk");
-        self.send_again(key, &NetError::Unknown(text));
-    }
-
-    /// Gives a chunk up: who failed is reported, what was not durable goes to the next chunk.
-    fn fail_chunk(&mut self, key: u64, error: &NetError) {
-        let Some(chunk) = self.chunks.get(&key) else { return };
-        tracing::warn!(chunk = %chunk.id, error = error.text(), "going on in another chunk");
-        self.report(chunk, error);
-        self.send_again(key, error);
-    }
-
-    fn send_again(&mut self, key: u64, error: &NetError) {
-        let Some(mut chunk) = self.chunks.remove(&key) else { return };
-        if self.current == Some(key) {
-            self.current = None;
-        }
-        let (now, patience) = (self.cluster.clock.now(), self.cluster.patience);
-        for (offset, length) in chunk.unsynced_places() {
-            self.cluster.abandoned.add(self.target.session, chunk.id, ExtentKind::Plain, offset, length);
-        }
-        let mut back: Vec<Segment> = chunk.take_unsynced();
-        for segment in back.iter_mut() {
-            segment.retry.failed(now, error);
-            // They may go to a chunk that was opened behind this one and has what followed, the segment that asks for
-            // the sync of all among it: it may be durable and gone, and nobody else would ask for theirs.
-            segment.sync = true;
-        }
-        let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|s| match s.is_shown() {
-            // It has a name: there is no writer any more who would write it anew.
-            true => s.retry.is_hopeless(),
-            false => s.retry.is_over(now, patience),
-        });
-        for segment in dead {
-            let what = format!("writing to {}", chunk.id);
-            let detail = format!("{} chunks failed, the last with: {}", segment.retry.times(), error.text());
-            segment.fail(&ClientError::NoWritableGroup { what, detail, full: error.is_full() });
-        }
-        for segment in back.into_iter().rev() {
-            self.pause = self.pause.max(segment.retry.pause());
-            self.pending.push_front(segment);
-        }
-    }
-
-    fn report(&self, chunk: &OpenChunk, error: &NetError) {
-        let now = self.cluster.clock.now();
-        let (culprit, full) = match error {
-            NetError::NotSent(_) | NetError::Unknown(_) => (Some(chunk.primary), false),
-            NetError::Remote(error) => match error.code {
-                ErrorCode::ChainFailed => (error.failed_disk, false),
-                ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => (Some(chunk.primary), false),
-                ErrorCode::NoSpace | ErrorCode::PgFull => (None, true),
-                _ => (None, false),
-            },
-        };
-        if culprit.is_some() || full {
-            self.avoided.add(chunk.id.pg, now, full);
-        }
-        let seal = SealRequest { chunk: Some(header(chunk, self.target)), chain: chunk.chain.clone() };
-        let address = self.cluster.disk_address(chunk.primary);
-        let seen = Seen { session: self.target.session, pg: chunk.id.pg.0, epoch: chunk.epoch.0 };
-        let report = culprit.map(|disk| self.cluster.report_suspect(seen, disk, error.text()));
-        let (cluster, sealable) = (self.cluster.clone(), culprit != Some(chunk.primary));
-        tokio::spawn(async move {
-            match report {
-                Some(report) => drop(report.await),
-                None => cluster.refresh_quietly().await,
-            }
-            // Best effort: under a new epoch the primary seals it by itself.
-            if let (true, Ok(address)) = (sealable, address) {
-                let _left_to_primary =
-                    cluster.net.call::<SealResponse>(&address, Opcode::Seal, &seal, SEAL_DEADLINE).await;
-            }
-        });
-    }
-
-    fn fail_pending(&mut self, error: &ClientError) {
-        let (shown, waiting): (VecDeque<_>, VecDeque<_>) = self.pending.drain(..).partition(Segment::is_shown);
-        waiting.into_iter().for_each(|segment| segment.fail(error));
-        if !shown.is_empty() {
-            tracing::warn!(segments = shown.len(), %error, "closed files cannot be made durable yet; it is tried again");
-            (self.pending, self.pause) = (shown, SHOWN_PAUSE);
-        }
-    }
-}
-
-fn header(chunk: &OpenChunk, target: Target) -> ChunkHeader {
-    ChunkHeader {
-        disk: chunk.primary,
-        pg: chunk.id.pg.0,
-        index: chunk.id.index,
-        epoch: chunk.epoch.0,
-        session: target.session.0,
     }
 }

@@ -5,9 +5,10 @@
 //! What is pushed is gathered into parts: a row group of an erasure layout, a segment of a replicated one. The last
 //! part is held back, because it asks for the sync. Memory: one part, and what the streams' windows hold.
 use super::places::{Places, Placing};
+use crate::append::part::{Bytes, Part, Placed, Show};
 use crate::append::retry::Retry;
-use crate::append::segment::{Placed, SEGMENT_MAX, Segment, Show, block_crcs};
-use crate::append::stream::StreamHandle;
+use crate::append::segment::{SEGMENT_MAX, block_crcs};
+use crate::append::stream::WriteStream;
 use crate::append::target::Target;
 use crate::discard::send::Remains;
 use crate::error::{ClientError, Result};
@@ -28,7 +29,7 @@ pub(crate) struct Body {
     layout: Layout,
     /// Whose chunks all of it lies in.
     pub(crate) session: SessionId,
-    plain: Option<StreamHandle>,
+    plain: Option<WriteStream>,
     striped: Option<(Stripe, StripedHandle)>,
     set: Option<SetWriter>,
     gather: Gather,
@@ -203,7 +204,7 @@ impl Body {
     /// segment. Answers where the first one will be.
     pub(crate) async fn send_segment(
         &mut self,
-        stream: &StreamHandle,
+        stream: &WriteStream,
         (data, lead): (SharedBuf, usize),
         runs: Vec<(u64, u64, u64)>,
         sync: bool,
@@ -220,8 +221,8 @@ impl Body {
             }
         };
         let sync = sync && show.is_none();
-        let crcs = block_crcs(&data);
-        stream.push(Segment { data, lead, crcs, sync, done, show, retry: Retry::default(), _permit: permit }).await?;
+        let bytes = Bytes::Segment { crcs: block_crcs(&data), data, lead };
+        stream.push(Part { bytes, sync, done, show, retry: Retry::default(), _permit: permit }).await?;
         Ok(place)
     }
 
@@ -230,7 +231,7 @@ impl Body {
         self.written += length;
     }
 
-    async fn plain_stream(&mut self) -> Result<StreamHandle> {
+    async fn plain_stream(&mut self) -> Result<WriteStream> {
         let stream = match &self.plain {
             Some(stream) => stream.clone(),
             None => self.volume.stream(self.layout.pg_class().short()).await?,

@@ -1,7 +1,7 @@
 //! Where the parts of a file being written came to lie, in the order of the file.
 //!
 //! Invariant: a place is taken only after its bytes are durable; neighbours in the same chunk become one extent.
-use crate::append::segment::Placed;
+use crate::append::part::Placed;
 use crate::error::{ClientError, Result};
 use cairn_types::ExtentKind;
 use cairn_wire::common::{Extent, StripeSet};

@@ -5,7 +5,7 @@
 use super::dirty::Run;
 use super::tail::first_row;
 use crate::append::SEGMENT_MAX;
-use crate::append::segment::Placed;
+use crate::append::part::Placed;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::file_writer::places::Placing;

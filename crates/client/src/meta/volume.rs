@@ -15,7 +15,7 @@ use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
 use super::shards::Places;
-use crate::append::stream::{StreamHandle, start};
+use crate::append::stream::{Shape, WriteStream, start};
 use crate::append::target::Target;
 use crate::attributes::Attributes;
 use crate::changes::{NewFile, SetAttributes};
@@ -52,7 +52,7 @@ pub enum RenameMode {
 }
 
 /// By what they write, and session.
-type Streams = BTreeMap<(PgClass, u64), Vec<StreamHandle>>;
+type Streams = BTreeMap<(PgClass, u64), Vec<WriteStream>>;
 
 /// A volume of a connected cluster. Clones share everything.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ impl Volume {
     }
 
     /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
-    pub(crate) async fn stream(&self, class: impl Into<PgClass>) -> Result<StreamHandle> {
+    pub(crate) async fn stream(&self, class: impl Into<PgClass>) -> Result<WriteStream> {
         let class = class.into();
         let session = self.caller.writer_session().await?.id;
         let mut streams = self.streams.lock();
@@ -129,22 +129,21 @@ impl Volume {
         streams.retain(|(_, owner), _| *owner == session.0);
         let list = streams.entry((class, session.0)).or_default();
         list.retain(|s| !s.is_ended());
-        let best = list.iter().max_by_key(|s| s.window.available_permits());
-        let idle = best.is_some_and(|s| s.window.available_permits() * 1024 >= crate::append::stream::WINDOW_BYTES);
+        let best = list.iter().max_by_key(|stream| stream.room());
         if let Some(best) = best
-            && (idle || list.len() >= self.streams_max)
+            && (best.is_empty() || list.len() >= self.streams_max)
         {
             return Ok(best.clone());
         }
         let target = Target { volume: self.caller.volume, class, session };
-        let stream = start(self.cluster().clone(), target);
+        let stream = start(self.cluster().clone(), target, Shape::Segments);
         list.push(stream.clone());
         Ok(stream)
     }
 
     /// What was shown becomes durable now.
     pub(crate) fn sync_streams(&self) {
-        self.streams.lock().values().flatten().for_each(StreamHandle::sync_now);
+        self.streams.lock().values().flatten().for_each(WriteStream::sync_now);
     }
     /// The striped stream with the most room.
     pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {

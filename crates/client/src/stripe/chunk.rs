@@ -5,7 +5,7 @@
 //! the incarnations of the chunk's first answers, or to be sent again elsewhere.
 use super::group::RowGroup;
 use super::waiting::Waiting;
-use crate::append::segment::Placed;
+use crate::append::part::Placed;
 use cairn_erasure::ShardSet;
 use cairn_types::{CHUNK_SIZE_MAX, ChunkId, Epoch, Scheme, Stripe, Time};
 use cairn_wire::data::MemberStamp;

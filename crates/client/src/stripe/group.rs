@@ -1,8 +1,8 @@
 //! Whole rows of a file on their way to a striped chunk, and the gathering of a file's bytes into rows.
 //!
 //! Invariant: a row group is kept until every member has its shard of it durably, or it is sent again elsewhere.
+use crate::append::part::Placed;
 use crate::append::retry::Retry;
-use crate::append::segment::Placed;
 use crate::error::Result;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::Stripe;

@@ -12,9 +12,8 @@ mod column;
 
 use super::group::Gather;
 use crate::append::SEGMENT_MAX;
-use crate::append::open::{Avoided, open_chunk};
+use crate::append::open::{Avoided, open_lane};
 use crate::append::retry::Retry;
-use crate::append::stream::TICK;
 use crate::append::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -38,6 +37,8 @@ const SYNC_EVERY_MIN: u64 = 8 << 20;
 const SYNC_EVERY_COLUMN: u64 = 512 << 10;
 /// Columns that are opened at the same time.
 const OPENING_MAX: usize = 32;
+/// Columns are looked at for silence so often.
+const TICK: Duration = Duration::from_millis(100);
 /// Columns whose members are looked at in one go.
 const LOOKS_MAX: usize = 4;
 
@@ -283,7 +284,7 @@ impl SetWriter {
             while next < opened.len() && opening.len() < OPENING_MAX {
                 let (cluster, target, avoided, number) =
                     (self.cluster.clone(), self.target, self.avoided.clone(), next);
-                opening.spawn(async move { (number, open_chunk(cluster, target, avoided).await) });
+                opening.spawn(async move { (number, open_lane(cluster, target, avoided).await) });
                 next += 1;
             }
             match opening.join_next().await {
@@ -316,7 +317,7 @@ impl SetWriter {
                     column.chunk.silence.look_again(now, after);
                 }
                 let known = self.cluster.view().pgs.get(&column.id().pg.0).map_or(Epoch(0), |pg| pg.epoch);
-                if known > column.chunk.epoch && column.chunk.silence.waits() {
+                if known > column.chunk.made.epoch && column.chunk.silence.waits() {
                     let text = format!("{} is at {known} now, without a member that did not answer", column.id().pg);
                     return self.fail(number, &NetError::Unknown(text));
                 }
@@ -368,10 +369,10 @@ impl SetWriter {
     fn report(&self, number: usize, error: &NetError) {
         let Some(column) = self.set.as_ref().and_then(|set| set.columns.get(number)) else { return };
         let culprit = match error {
-            NetError::NotSent(_) | NetError::Unknown(_) => Some(column.chunk.primary),
+            NetError::NotSent(_) | NetError::Unknown(_) => Some(column.chunk.head),
             NetError::Remote(error) => match error.code {
                 ErrorCode::ChainFailed => error.failed_disk,
-                ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => Some(column.chunk.primary),
+                ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => Some(column.chunk.head),
                 _ => None,
             },
         };

@@ -1,6 +1,6 @@
 //! One column of an open stripe set: a replicated chunk that takes this session's appends.
 use super::Event;
-use crate::append::chunk::OpenChunk;
+use crate::append::lane::Lane;
 use crate::append::segment::block_crcs;
 use crate::append::target::Target;
 use crate::cluster::Cluster;
@@ -36,7 +36,7 @@ pub(crate) struct Answers {
 }
 
 pub(crate) struct Column {
-    pub(crate) chunk: OpenChunk,
+    pub(crate) chunk: Lane,
     /// Bytes that were sent, that a sync was asked for, that all members have durably, and that the set keeps.
     pub(crate) end: u64,
     sync_asked: u64,
@@ -45,18 +45,24 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    pub(crate) fn new(chunk: OpenChunk) -> Self {
+    pub(crate) fn new(chunk: Lane) -> Self {
         Self { chunk, end: 0, sync_asked: 0, durable: 0, kept: 0 }
     }
     pub(crate) fn id(&self) -> ChunkId {
-        self.chunk.id
+        self.chunk.made.chunk
     }
     pub(crate) fn seen(&self, target: Target) -> Seen {
-        Seen { session: target.session, pg: self.chunk.id.pg.0, epoch: self.chunk.epoch.0 }
+        Seen { session: target.session, pg: self.chunk.made.chunk.pg.0, epoch: self.chunk.made.epoch.0 }
     }
     fn header(&self, target: Target) -> ChunkHeader {
-        let ChunkId { pg, index } = self.chunk.id;
-        ChunkHeader { disk: self.chunk.primary, pg: pg.0, index, epoch: self.chunk.epoch.0, session: target.session.0 }
+        let ChunkId { pg, index } = self.chunk.made.chunk;
+        ChunkHeader {
+            disk: self.chunk.head,
+            pg: pg.0,
+            index,
+            epoch: self.chunk.made.epoch.0,
+            session: target.session.0,
+        }
     }
     /// Appends units, only the last of which may be short. It is queued when this returns: appends arrive in order.
     pub(crate) fn send(
@@ -69,12 +75,12 @@ impl Column {
     ) {
         let request = AppendRequest {
             chunk: Some(self.header(target)),
-            creation_epoch: self.chunk.creation_epoch,
+            creation_epoch: self.chunk.made.creation_epoch,
             offset: self.end,
             crcs: parts.iter().flat_map(|part| block_crcs(part)).collect(),
             chain: self.chunk.chain.clone(),
             sync,
-            scheme: u32::from(self.chunk.scheme),
+            scheme: u32::from(self.chunk.made.scheme),
             repair: false,
             row_crcs: Vec::new(),
             follows: None,
@@ -86,8 +92,8 @@ impl Column {
         }
         self.chunk.silence.asked(cluster.clock.now());
         let deadline = if sync { SYNC_DEADLINE } else { APPEND_DEADLINE };
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(self.chunk.id));
-        let call = cluster.disk_address(self.chunk.primary).map(|address| {
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(self.chunk.made.chunk));
+        let call = cluster.disk_address(self.chunk.head).map(|address| {
             let payload = Payload::Many(parts);
             cluster.net.call_with::<AppendResponse, _>(&address, Opcode::Append, &request, payload, options)
         });
@@ -109,9 +115,9 @@ impl Column {
         self.sync_asked = self.end;
         self.chunk.silence.asked(cluster.clock.now());
         let request = SyncRequest { chunk: Some(self.header(target)), chain: self.chunk.chain.clone() };
-        let (address, net) = (cluster.disk_address(self.chunk.primary), cluster.net.clone());
+        let (address, net) = (cluster.disk_address(self.chunk.head), cluster.net.clone());
         // On the connection of the appends, and so behind them.
-        let options = CallOptions::new(SYNC_DEADLINE).bulk().stream(stream_of(self.chunk.id));
+        let options = CallOptions::new(SYNC_DEADLINE).bulk().stream(stream_of(self.chunk.made.chunk));
         let call = address
             .map(|address| net.call_with::<SyncResponse, _>(&address, Opcode::Sync, &request, Payload::None, options));
         tokio::spawn(async move {
@@ -125,7 +131,7 @@ impl Column {
     }
     /// Holds an answer against what was promised: every serving member, in its first incarnation.
     pub(crate) fn take(&mut self, answer: Answer, now: Time) -> std::result::Result<(), NetError> {
-        self.chunk.check_stamps(&answer.members).map_err(NetError::Unknown)?;
+        self.chunk.check(&answer.members).map_err(NetError::Unknown)?;
         self.chunk.silence.answered(now);
         self.durable = self.durable.max(answer.durable);
         Ok(())
@@ -133,7 +139,7 @@ impl Column {
     /// Best effort.
     pub(crate) fn seal(&self, cluster: &Cluster, target: Target) {
         let request = SealRequest { chunk: Some(self.header(target)), chain: self.chunk.chain.clone() };
-        let Ok(address) = cluster.disk_address(self.chunk.primary) else { return };
+        let Ok(address) = cluster.disk_address(self.chunk.head) else { return };
         let net = cluster.net.clone();
         tokio::spawn(async move {
             if let Err(error) = net.call::<SealResponse>(&address, Opcode::Seal, &request, SEAL_DEADLINE).await {

@@ -1,0 +1,100 @@
+//! Tests of the bookkeeping of one open chunk.
+use super::*;
+use crate::append::lane::Made;
+use crate::append::retry::Retry;
+use crate::error::Result;
+use cairn_env::buf::SharedBuf;
+use cairn_types::{Epoch, PgId};
+use cairn_wire::data::MemberStamp;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, oneshot};
+
+const NOW: Time = Time(1_000_000_000);
+
+fn made() -> Made {
+    Made { chunk: ChunkId { pg: PgId(1), index: 4 }, epoch: Epoch(3), creation_epoch: 1, scheme: 2 }
+}
+fn plain() -> OpenChunk {
+    OpenChunk::new(vec![Lane::new(made(), 0, (10, vec![11], vec![10, 11]))], ExtentKind::Plain)
+}
+
+fn part(bytes: Bytes) -> (Part, oneshot::Receiver<Result<Placed>>) {
+    let (done, answer) = oneshot::channel();
+    let permit = Arc::new(Semaphore::new(10)).try_acquire_owned().expect("permit");
+    (Part { bytes, sync: true, done, show: None, retry: Retry::default(), _permit: permit }, answer)
+}
+fn segment(bytes: usize, lead: usize) -> (Part, oneshot::Receiver<Result<Placed>>) {
+    part(Bytes::Segment { data: SharedBuf::from_owner(vec![1u8; bytes]), lead, crcs: Vec::new() })
+}
+/// Places it; the offset in each lane that has some of it.
+fn send(chunk: &mut OpenChunk, part: Part) -> Vec<(usize, u64)> {
+    let cuts = chunk.cut(&part);
+    chunk.place(part, cuts).iter().map(|(lane, offset, _)| (*lane, *offset)).collect()
+}
+/// A lane's answer to an append, or to a sync with how far it is durable.
+fn answer(chunk: &mut OpenChunk, lane: usize, append: Option<u64>, durable: Option<u64>) {
+    if append.is_some() {
+        chunk.lanes[lane].silence.asked(NOW);
+    }
+    let members = chunk.lanes[lane].members().into_iter().map(|disk| MemberStamp { disk, incarnation: 1 }).collect();
+    let answer = Answer { durable: durable.unwrap_or(0), members };
+    chunk.answered(lane, (append, durable.is_some()), &answer, NOW).expect("taken");
+}
+
+#[test]
+fn files_start_on_block_boundaries_and_are_told_when_durable() {
+    let mut chunk = plain();
+    let (first, mut first_answer) = segment(100, 0);
+    let (second, mut second_answer) = segment(5000, 10);
+    assert_eq!((send(&mut chunk, first), send(&mut chunk, second)), (vec![(0, 0)], vec![(0, 4096)]));
+    assert_eq!(chunk.in_flight(), 2);
+    answer(&mut chunk, 0, Some(4096), Some(9096));
+    assert!(second_answer.try_recv().is_err(), "in order: the first is not acknowledged yet");
+    answer(&mut chunk, 0, Some(0), None);
+    let id = chunk.id();
+    let placed = first_answer.try_recv().expect("answered").expect("placed");
+    assert_eq!(placed, Placed { chunk: id, offset: 0 });
+    let placed = second_answer.try_recv().expect("answered").expect("placed");
+    assert_eq!(placed, Placed { chunk: id, offset: 4106 });
+    assert!(chunk.is_idle());
+}
+
+#[test]
+fn what_is_not_durable_comes_back_in_order() {
+    let mut chunk = plain();
+    let (first, _a) = segment(4096, 0);
+    let (second, _b) = segment(10, 0);
+    send(&mut chunk, first);
+    send(&mut chunk, second);
+    answer(&mut chunk, 0, Some(0), None);
+    let places: Vec<_> = chunk.unsynced_places().iter().map(|place| (place.2, place.3)).collect();
+    assert_eq!(places, [(0, 4096), (4096, 10)]);
+    let back = chunk.take_unsynced();
+    assert_eq!(back.iter().map(|part| part.bytes.len()).collect::<Vec<_>>(), [4096, 10]);
+    assert!(!chunk.has_room(1));
+}
+
+/// A writer would wait for ever for what nobody makes durable, or each of many small files cost a sync.
+#[test]
+fn those_who_wait_share_the_next_sync() {
+    let (mut chunk, every) = (plain(), 1 << 20);
+    assert!(!chunk.wants_sync(every, true));
+    let (first, mut first_answer) = segment(10, 0);
+    let (second, mut second_answer) = segment(10, 0);
+    send(&mut chunk, first);
+    assert!(chunk.wants_sync(every, true) && !chunk.wants_sync(every, false), "more follows");
+    assert_eq!(chunk.ask_sync(), [0]);
+    send(&mut chunk, second);
+    answer(&mut chunk, 0, Some(4096), None);
+    assert!(!chunk.wants_sync(every, true), "one is under way");
+    answer(&mut chunk, 0, Some(0), Some(10));
+    assert!(first_answer.try_recv().is_ok() && second_answer.try_recv().is_err());
+    assert!(chunk.wants_sync(every, false) && chunk.wants_sync(every, true));
+    assert_eq!(chunk.ask_sync(), [0]);
+    answer(&mut chunk, 0, None, Some(4106));
+    assert!(second_answer.try_recv().is_ok() && chunk.is_idle() && !chunk.wants_sync(every, true));
+    let (third, _answer) =
+        part(Bytes::Segment { data: SharedBuf::from_owner(vec![1u8; 1 << 20]), lead: 0, crcs: Vec::new() });
+    send(&mut chunk, Part { sync: false, ..third });
+    assert!(chunk.wants_sync(every, false), "so many bytes");
+}
