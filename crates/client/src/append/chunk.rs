@@ -1,12 +1,18 @@
 //! One open chunk of a stream: the parts that were sent, what of them is acknowledged, what is durable.
 //!
-//! Pure bookkeeping, driven by `stream`. A replicated chunk has one lane. Invariants: a part leaves only when all lanes
-//! that have some of it have it durably, or to be sent again elsewhere; parts leave in their order.
+//! Pure bookkeeping, driven by `stream`. A replicated chunk has one lane, an erasure chunk one for each shard.
+//! Invariants: a part leaves only when all lanes that have some of it have it durably, or to be sent again elsewhere;
+//! parts leave in their order.
 use super::lane::{Answer, Lane};
 use super::part::{Bytes, Cut, Part, Placed};
 use super::segment::SEGMENT_MAX;
-use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ExtentKind, Time};
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ExtentKind, Stripe, Time};
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// So long after the others a lane that answers pings is reported as well: the manager decides whether its member is
+/// too slow.
+const SLOW: Duration = Duration::from_millis(2500);
 
 /// A chunk that this session writes.
 #[derive(Debug)]
@@ -14,6 +20,8 @@ pub(crate) struct OpenChunk {
     /// At least one.
     pub lanes: Vec<Lane>,
     kind: ExtentKind,
+    /// So many lanes may be the slow ones: when no more than these lack something, they are compared with the others.
+    spare: usize,
     /// End of what was sent, in the space of the chunk that extents name.
     end: u64,
     /// Bytes since a sync was asked for.
@@ -30,6 +38,8 @@ struct Sent {
     /// Where it lies in the space of the chunk, filler included.
     offset: u64,
     places: Vec<Place>,
+    /// Since when all but a few lanes have done what they were asked for.
+    few_since: Option<Time>,
 }
 
 /// What a lane has of a part.
@@ -48,16 +58,16 @@ impl Sent {
 }
 
 impl OpenChunk {
-    pub fn new(lanes: Vec<Lane>, kind: ExtentKind) -> Self {
+    pub fn new(lanes: Vec<Lane>, kind: ExtentKind, spare: usize) -> Self {
         assert!(!lanes.is_empty(), "somebody takes what is written");
-        Self { lanes, kind, end: 0, unasked: 0, closing: false, sent: VecDeque::new() }
+        Self { lanes, kind, spare, end: 0, unasked: 0, closing: false, sent: VecDeque::new() }
     }
     /// The name by which extents know it.
     pub fn id(&self) -> ChunkId {
         self.lanes[0].made.chunk
     }
     fn capacity(&self) -> u64 {
-        CHUNK_SIZE_MAX
+        self.kind.stripe().map_or(CHUNK_SIZE_MAX, Stripe::capacity)
     }
     fn next_offset(&self) -> u64 {
         self.end.next_multiple_of(BLOCK_SIZE as u64)
@@ -76,6 +86,8 @@ impl OpenChunk {
             Bytes::Segment { data, crcs, .. } => {
                 vec![Cut { parts: vec![data.clone()], crcs: crcs.clone(), row_crcs: Vec::new() }]
             }
+            // They were encoded.
+            Bytes::Units(_) => Vec::new(),
         }
     }
     /// Gives the part its places and keeps it. Returns by lane what it gets and at which offset.
@@ -99,7 +111,7 @@ impl OpenChunk {
         };
         let places = placed.iter().map(place).collect();
         let at = Placed { chunk: self.id(), offset: offset + part.lead() };
-        self.sent.push_back(Sent { part, placed: at, offset, places });
+        self.sent.push_back(Sent { part, placed: at, offset, places, few_since: None });
         placed
     }
 
@@ -167,6 +179,26 @@ impl OpenChunk {
                 let _gone = part.done.send(Ok(placed));
             }
         }
+    }
+    /// Lanes that lag behind the others for so long that they are too slow. A lane is compared with its peers only:
+    /// when nobody answers, the cause is elsewhere, and the deadlines decide.
+    pub fn lagging(&mut self, now: Time) -> Vec<usize> {
+        let mut lagging = Vec::new();
+        for sent in &mut self.sent {
+            let lacks = |place: &&Place| {
+                let lane = &self.lanes[place.lane];
+                !place.acknowledged || lane.asked >= place.end && lane.durable < place.end
+            };
+            let lack: Vec<usize> = sent.places.iter().filter(lacks).map(|place| place.lane).collect();
+            if lack.is_empty() || lack.len() > self.spare {
+                sent.few_since = None;
+            } else if now.since(*sent.few_since.get_or_insert(now)) >= SLOW {
+                lagging.extend(lack);
+            }
+        }
+        lagging.sort_unstable();
+        lagging.dedup();
+        lagging
     }
     /// Somebody waits for all of it.
     pub fn want_sync(&mut self) {

@@ -47,6 +47,8 @@ pub(crate) struct Lane {
     stamps: BTreeMap<u32, u64>,
     /// Whether its calls are answered.
     pub silence: Silence,
+    /// As too slow.
+    pub is_reported: bool,
 }
 
 impl Lane {
@@ -65,6 +67,7 @@ impl Lane {
             syncs: 0,
             stamps: BTreeMap::new(),
             silence: Silence::default(),
+            is_reported: false,
         }
     }
     /// All to which its bytes go.

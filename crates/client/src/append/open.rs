@@ -3,6 +3,7 @@ use super::chunk::OpenChunk;
 use super::fullness::wait::{FULL_PATIENCE, Fullness};
 use super::lane::{Lane, Made};
 use super::pick::pick;
+use super::shape::Shape;
 use super::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
@@ -126,9 +127,24 @@ impl Opened {
     }
 }
 
-/// Opens a replicated chunk; tries until the cluster's patience ends.
-pub(crate) async fn open_chunk(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<OpenChunk> {
-    Ok(OpenChunk::new(vec![open_lane(cluster, target, avoided).await?], ExtentKind::Plain))
+/// Opens a chunk; tries until the cluster's patience ends. Of erasure groups complete ones go first, then any with k +
+/// 1 serving.
+pub(crate) async fn open_chunk(
+    cluster: Arc<Cluster>,
+    target: Target,
+    shape: Shape,
+    avoided: Arc<Avoided>,
+) -> Result<OpenChunk> {
+    let Shape::Rows(stripe) = shape else {
+        return Ok(OpenChunk::new(vec![open_lane(cluster, target, avoided).await?], ExtentKind::Plain, 0));
+    };
+    let opened = open_index(&cluster, target, &avoided).await?;
+    let (made, scheme) = (opened.made(), target.class.scheme);
+    assert_eq!(opened.pg.members.len(), scheme.members(), "a shard a member");
+    // A member's position is the number of its shard for ever. What nobody takes now is made later.
+    let takes = opened.pg.members.iter().enumerate().filter(|(_, (_, state))| state.receives_writes());
+    let lanes = takes.map(|(shard, (disk, _))| Lane::new(made, shard, (*disk, Vec::new(), vec![*disk]))).collect();
+    Ok(OpenChunk::new(lanes, ExtentKind::Erasure(stripe), scheme.tolerated_losses()))
 }
 pub(crate) async fn open_lane(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<Lane> {
     open_index(&cluster, target, &avoided).await?.chain(&cluster, 0)

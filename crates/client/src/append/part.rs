@@ -33,12 +33,15 @@ pub(crate) enum Bytes {
         /// u32 little-endian per block; the last block is summed as if filled up with zeros.
         crcs: Vec<u8>,
     },
+    /// Whole stripe units of one file, in its order; those of whole rows, to be encoded.
+    Units(Vec<SharedBuf>),
 }
 
 impl Bytes {
     pub fn len(&self) -> u64 {
         match self {
             Self::Segment { data, .. } => data.len() as u64,
+            Self::Units(units) => units.iter().map(|unit| unit.len() as u64).sum(),
         }
     }
 }
@@ -63,6 +66,7 @@ impl Part {
     pub fn lead(&self) -> u64 {
         match &self.bytes {
             Bytes::Segment { lead, .. } => *lead as u64,
+            Bytes::Units(_) => 0,
         }
     }
     /// It will not be stored.

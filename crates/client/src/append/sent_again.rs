@@ -7,8 +7,6 @@ use crate::append::segment::block_crcs;
 use crate::append::stream::WriteStream;
 use crate::error::Result;
 use crate::fake::FakeCluster;
-use crate::stripe::group::RowGroup;
-use crate::stripe::stream::StripedHandle;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{Scheme, Stripe};
 use std::time::Duration;
@@ -76,12 +74,14 @@ async fn segments_that_come_back_behind_the_last_one_are_synced() {
     cluster.until("a report", |state| state.reports > 0).await;
 }
 
-async fn push_rows(stream: &StripedHandle, stripe: Stripe, sync: bool) -> Answer {
+async fn push_rows(stream: &WriteStream, stripe: Stripe, sync: bool) -> Answer {
     let permit = stream.reserve(stripe.row() as usize).await.expect("room");
     let (done, answer) = oneshot::channel();
     let unit = SharedBuf::from_owner(vec![3u8; stripe.unit() as usize]);
     let units = vec![unit; usize::from(stripe.columns())];
-    stream.push(RowGroup { units, sync, done, retry: Retry::default(), _permit: permit }).await.expect("taken");
+    let bytes = Bytes::Units(units);
+    let part = Part { bytes, sync, done, show: None, retry: Retry::default(), _permit: permit };
+    stream.push(part).await.expect("taken");
     answer
 }
 

@@ -2,25 +2,30 @@
 //! elsewhere when a member fails.
 //!
 //! What it writes is a [`Shape`]. An open chunk has lanes, each a member with those to which it passes bytes on: a
-//! replicated chunk one. Bounds: [`Bounds`]. Not here: what is in a chunk (`chunk`), what a file is (`file_writer`),
-//! the choice of placement groups (`open`, `pick`), what follows from a failure (`failure`).
+//! replicated chunk one, an erasure chunk one for each shard. Bounds: [`Bounds`]. Not here: what is in a chunk
+//! (`chunk`), what a file is (`file_writer`), the choice of placement groups (`open`, `pick`), what follows from a
+//! failure (`failure`).
 mod failure;
 
 use super::chunk::OpenChunk;
 use super::lane::Answer;
 use super::open::{Avoided, open_chunk};
 use super::part::{Cut, Part};
+use super::queue::Queue;
+use super::shape::{Bounds, Shape};
 use super::target::Target;
 use crate::cluster::Cluster;
 use crate::error::{ClientError, Result};
 use crate::net::{NetError, stream_of};
+use crate::stripe::encode::Encoder;
 use crate::stripe::suspects::Look;
-use cairn_env::buf::AlignedBuf;
+use cairn_env::buf::{AlignedBuf, BufPool};
+use cairn_erasure::Codec;
 use cairn_rpc::{CallOptions, Payload};
 use cairn_types::SessionId;
 use cairn_wire::Opcode;
 use cairn_wire::data::{AppendResponse, SyncResponse};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -30,38 +35,14 @@ const QUEUE_MAX: usize = 256;
 /// Deadline of an append, longer than what members give the disks further down the chain. A member that stands still is
 /// found long before.
 const APPEND_DEADLINE: Duration = Duration::from_secs(6);
+/// Parity that a stream keeps pages for; what is beyond is allocated as it is needed.
+const PARITY_POOL_BYTES: usize = 32 << 20;
 /// Deadline of a sync.
 const SYNC_DEADLINE: Duration = Duration::from_secs(10);
 /// An open chunk without traffic is sealed.
 const IDLE_SEAL: Duration = Duration::from_secs(20);
 /// Chunks are looked at for silence so often.
 const TICK: Duration = Duration::from_millis(100);
-
-/// What a stream writes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
-    /// Segments of many files in replicated chunks.
-    Segments,
-}
-
-/// How much a stream has under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// File bytes that wait, are on their way or are not yet durable.
-    pub window: usize,
-    /// Unanswered parts of a chunk.
-    pub in_flight: usize,
-    /// Bytes after which a chunk is synced though nobody waits.
-    pub sync_every: u64,
-}
-
-impl Shape {
-    pub(crate) fn bounds(self) -> Bounds {
-        match self {
-            Self::Segments => Bounds { window: 32 << 20, in_flight: 8, sync_every: 8 << 20 },
-        }
-    }
-}
 
 /// Where writers put their parts. Dropping all handles drains and ends the stream.
 #[derive(Clone)]
@@ -90,6 +71,11 @@ impl WriteStream {
     }
     pub(crate) fn is_ended(&self) -> bool {
         self.parts.is_closed()
+    }
+    /// Parts that the task has not taken yet.
+    #[cfg(test)]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.parts.capacity() < QUEUE_MAX
     }
     /// What its window still takes.
     pub(crate) fn room(&self) -> usize {
@@ -126,6 +112,7 @@ enum Event {
 struct Stream {
     cluster: Arc<Cluster>,
     target: Target,
+    shape: Shape,
     bounds: Bounds,
     avoided: Arc<Avoided>,
     parts: mpsc::Receiver<Part>,
@@ -134,7 +121,7 @@ struct Stream {
     events: mpsc::UnboundedReceiver<Event>,
     // Bounded by the calls in flight: an append of each unanswered part, the syncs and a look a lane, and one opening.
     sender: mpsc::UnboundedSender<Event>,
-    pending: VecDeque<Part>,
+    queue: Queue,
     chunks: BTreeMap<u64, OpenChunk>,
     current: Option<u64>,
     next_key: u64,
@@ -144,20 +131,29 @@ struct Stream {
 }
 
 /// Starts a stream on the current runtime.
-pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> WriteStream {
+pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> Result<WriteStream> {
     let (parts, receiver) = mpsc::channel(QUEUE_MAX);
     let (sender, events) = mpsc::unbounded_channel();
     let (hurry, bounds) = (Arc::new(Notify::new()), shape.bounds());
+    let encoder = match shape {
+        Shape::Segments => None,
+        Shape::Rows(stripe) => {
+            let codec = Codec::for_scheme(target.class.scheme);
+            let codec = codec.map_err(|error| ClientError::protocol("write stream", error.to_string()))?;
+            Some(Encoder { codec, stripe, pool: BufPool::new(PARITY_POOL_BYTES) })
+        }
+    };
     let stream = Stream {
         cluster,
         target,
+        shape,
         bounds,
         avoided: Arc::default(),
         parts: receiver,
         hurry: hurry.clone(),
         events,
         sender,
-        pending: VecDeque::new(),
+        queue: Queue::new(encoder),
         chunks: BTreeMap::new(),
         current: None,
         next_key: 1,
@@ -166,7 +162,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> Writ
     };
     tokio::spawn(stream.run());
     let window = Arc::new(Semaphore::new(bounds.window / 1024));
-    WriteStream { parts, window, window_bytes: bounds.window, session: target.session, hurry }
+    Ok(WriteStream { parts, window, window_bytes: bounds.window, session: target.session, hurry })
 }
 
 impl Stream {
@@ -175,7 +171,7 @@ impl Stream {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while open || !self.is_drained() {
-            if !open && self.pending.is_empty() {
+            if !open && self.queue.is_empty() {
                 // Nobody is there any more to ask for the sync of the last ones.
                 self.close_current();
             }
@@ -187,15 +183,16 @@ impl Stream {
                         self.handle(event);
                     }
                 }
+                () = self.queue.encoded() => {}
                 part = self.parts.recv(), if open => match part {
-                    Some(part) => self.pending.push_back(part),
+                    Some(part) => self.queue.push(part),
                     None => {
                         open = false;
                         self.close_current();
                     }
                 },
                 () = self.hurry.notified() => {
-                    self.pending.iter_mut().for_each(|part| part.sync = true);
+                    self.queue.want_sync();
                     self.chunks.values_mut().for_each(OpenChunk::want_sync);
                 }
                 _ = tick.tick(), if self.chunks.values().any(OpenChunk::waits) => self.look_for_stalls(),
@@ -204,10 +201,10 @@ impl Stream {
         }
     }
     fn is_drained(&self) -> bool {
-        self.pending.is_empty() && self.chunks.is_empty() && !self.opening
+        self.queue.is_empty() && self.chunks.is_empty() && !self.opening
     }
     fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.current.and_then(|key| self.chunks.get(&key)).is_some_and(OpenChunk::is_idle)
+        self.queue.is_empty() && self.current.and_then(|key| self.chunks.get(&key)).is_some_and(OpenChunk::is_idle)
     }
     fn close_current(&mut self) {
         if let Some(chunk) = self.current.take().and_then(|key| self.chunks.get_mut(&key)) {
@@ -217,7 +214,12 @@ impl Stream {
 
     /// Sends what can be sent, syncs what should be synced, seals what is done.
     fn pump(&mut self) {
-        while let Some(part) = self.pending.front() {
+        self.queue.begin();
+        if self.current.is_none() && !self.queue.is_empty() {
+            // While the first rows are encoded, their chunk is opened.
+            self.open();
+        }
+        while let Some(part) = self.queue.next() {
             match self.current.and_then(|key| self.chunks.get(&key)) {
                 Some(chunk) if chunk.has_room(part.bytes.len()) => {
                     if chunk.in_flight() >= self.bounds.in_flight {
@@ -243,27 +245,27 @@ impl Stream {
             return;
         }
         self.opening = true;
-        let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
+        let (cluster, target, shape, avoided) = (self.cluster.clone(), self.target, self.shape, self.avoided.clone());
         let sender = self.sender.clone();
         let pause = std::mem::take(&mut self.pause);
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(cluster.jitter(pause)).await;
             }
-            let opened = open_chunk(cluster, target, avoided).await;
+            let opened = open_chunk(cluster, target, shape, avoided).await;
             // Fails only when the stream has ended.
             let _ended = sender.send(Event::Opened(Box::new(opened)));
         });
     }
 
     fn send_next(&mut self) {
-        let (Some(key), Some(part)) = (self.current, self.pending.pop_front()) else { return };
-        let Some(chunk) = self.chunks.get_mut(&key) else { return };
+        let Some((key, chunk)) = self.current.and_then(|key| Some((key, self.chunks.get_mut(&key)?))) else { return };
+        let Some((part, cuts)) = self.queue.take() else { return };
         // The answer that shows a part is not held up by a sync.
         let may_sync = part.show.is_none();
-        let cuts = chunk.cut(&part);
+        let cuts = cuts.unwrap_or_else(|| chunk.cut(&part));
         let placed = chunk.place(part, cuts);
-        let sync = may_sync && chunk.wants_sync(self.bounds.sync_every, self.pending.is_empty());
+        let sync = may_sync && chunk.wants_sync(self.bounds.sync_every, self.queue.is_empty());
         let mut syncs = if sync { chunk.ask_sync() } else { Vec::new() };
         for (lane, offset, cut) in placed {
             syncs.retain(|other| *other != lane);
@@ -279,7 +281,7 @@ impl Stream {
             if let Some(chunk) = self.chunks.remove(&key) {
                 self.seal(&chunk, None, std::future::ready(()));
             }
-        } else if chunk.wants_sync(self.bounds.sync_every, self.pending.is_empty()) {
+        } else if chunk.wants_sync(self.bounds.sync_every, self.queue.is_empty()) {
             chunk.ask_sync().into_iter().for_each(|lane| self.sync(key, lane));
         }
     }

@@ -13,9 +13,8 @@ use crate::append::target::Target;
 use crate::discard::send::Remains;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
-use crate::stripe::group::{Gather, RowGroup, rows_of_group};
+use crate::stripe::group::{Gather, rows_of_group};
 use crate::stripe::set::{SetWriter, round_bytes, take_round};
-use crate::stripe::stream::StripedHandle;
 use crate::volatile::Shown;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::layout::STRIPE_UNIT_MIN;
@@ -30,7 +29,7 @@ pub(crate) struct Body {
     /// Whose chunks all of it lies in.
     pub(crate) session: SessionId,
     plain: Option<WriteStream>,
-    striped: Option<(Stripe, StripedHandle)>,
+    striped: Option<(Stripe, WriteStream)>,
     set: Option<SetWriter>,
     gather: Gather,
     /// File offset of the first gathered byte.
@@ -180,7 +179,8 @@ impl Body {
         let permit = stream.reserve(bytes as usize).await?;
         let units = self.gather.take_units(rows as usize * usize::from(stripe.columns()), stripe.unit() as usize);
         let (done, place) = oneshot::channel();
-        stream.push(RowGroup { units, sync, done, retry: Retry::default(), _permit: permit }).await?;
+        let (bytes_of, retry) = (Bytes::Units(units), Retry::default());
+        stream.push(Part { bytes: bytes_of, sync, done, show: None, retry, _permit: permit }).await?;
         self.placing(bytes, ExtentKind::Erasure(stripe), place);
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Body {
         self.check_session(stream.session)?;
         Ok(self.plain.insert(stream).clone())
     }
-    async fn striped_stream(&mut self, stripe: Stripe) -> Result<StripedHandle> {
+    async fn striped_stream(&mut self, stripe: Stripe) -> Result<WriteStream> {
         let stream = match &self.striped {
             Some((present, stream)) if *present == stripe => stream.clone(),
             _ => self.volume.striped_stream(self.layout.scheme(), stripe).await?,

@@ -15,7 +15,8 @@ use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
 use super::shards::Places;
-use crate::append::stream::{Shape, WriteStream, start};
+use crate::append::stream::WriteStream;
+use crate::append::streams::Streams;
 use crate::append::target::Target;
 use crate::attributes::Attributes;
 use crate::changes::{NewFile, SetAttributes};
@@ -26,19 +27,15 @@ use crate::error::{ClientError, Result};
 use crate::extent::{Extent, ExtentPage};
 use crate::overwrite::Overwrites;
 use crate::read::latency::Latency;
-use crate::stripe::stream::StripedHandle;
-use crate::stripe::streams::StripedStreams;
 use crate::volatile::VolatileFiles;
 use cairn_types::{ErrorCode, PgClass, Scheme, Stripe};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Append streams of a volume for one class of groups, each with its own open chunk.
+/// Streams of a volume for one class of groups and one stripe, each with its own open chunk.
 const STREAMS_MAX: usize = 4;
 /// Entries of a directory page.
 pub const READDIR_PAGE: u32 = 1024;
@@ -51,18 +48,14 @@ pub enum RenameMode {
     Exchange = 2,
 }
 
-/// By what they write, and session.
-type Streams = BTreeMap<(PgClass, u64), Vec<WriteStream>>;
-
 /// A volume of a connected cluster. Clones share everything.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) caller: Arc<MetaCaller>,
     name: Arc<str>,
-    streams: Arc<Mutex<Streams>>,
-    /// Append streams for one class.
+    streams: Arc<Streams>,
+    /// Streams of segments for one class.
     streams_max: usize,
-    striped: Arc<StripedStreams>,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
     pub(crate) volatile: Arc<VolatileFiles>,
@@ -76,7 +69,6 @@ impl Volume {
             name: name.into(),
             streams: Arc::default(),
             streams_max: STREAMS_MAX,
-            striped: Arc::default(),
             latency: Arc::default(),
             discards: Arc::default(),
             volatile: Arc::default(),
@@ -113,43 +105,28 @@ impl Volume {
     pub async fn close_within(&self, patience: Duration) -> bool {
         // Streams without a handle make durable what they have and end; what is not durable has no place that could be
         // freed.
-        self.streams.lock().clear();
-        self.striped.clear();
+        self.streams.clear();
         let freed = self.discards.finish(patience).await;
         self.caller.end_session().await;
         freed
     }
 
-    /// The append stream with the most room; up to [`STREAMS_MAX`] are started as they are needed.
+    /// A stream of segments.
     pub(crate) async fn stream(&self, class: impl Into<PgClass>) -> Result<WriteStream> {
-        let class = class.into();
-        let session = self.caller.writer_session().await?.id;
-        let mut streams = self.streams.lock();
-        // Streams of ended sessions drain and end by themselves.
-        streams.retain(|(_, owner), _| *owner == session.0);
-        let list = streams.entry((class, session.0)).or_default();
-        list.retain(|s| !s.is_ended());
-        let best = list.iter().max_by_key(|stream| stream.room());
-        if let Some(best) = best
-            && (best.is_empty() || list.len() >= self.streams_max)
-        {
-            return Ok(best.clone());
-        }
-        let target = Target { volume: self.caller.volume, class, session };
-        let stream = start(self.cluster().clone(), target, Shape::Segments);
-        list.push(stream.clone());
-        Ok(stream)
+        self.stream_of(class.into(), None, self.streams_max).await
     }
-
+    /// A stream of whole rows.
+    pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<WriteStream> {
+        self.stream_of(scheme.into(), Some(stripe), STREAMS_MAX).await
+    }
+    async fn stream_of(&self, class: PgClass, stripe: Option<Stripe>, most: usize) -> Result<WriteStream> {
+        let session = self.caller.writer_session().await?.id;
+        let target = Target { volume: self.caller.volume, class, session };
+        self.streams.get(self.cluster(), target, stripe, most)
+    }
     /// What was shown becomes durable now.
     pub(crate) fn sync_streams(&self) {
-        self.streams.lock().values().flatten().for_each(WriteStream::sync_now);
-    }
-    /// The striped stream with the most room.
-    pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<StripedHandle> {
-        let session = self.caller.writer_session().await?.id;
-        let target = Target { volume: self.caller.volume, class: scheme.into(), session };
-        self.striped.get(self.cluster(), target, stripe)
+        self.streams.sync_now();
     }
 
     /// Attributes of a path; `follow`: of what a symbolic link at the end points at.

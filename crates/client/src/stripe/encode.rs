@@ -2,28 +2,10 @@
 //!
 //! Pure computation for a thread that may be busy for a millisecond. Each block is summed once: the checksums of data
 //! blocks go with the data and, row by row, with every parity shard. A row is encoded and summed while it is in cache.
-use super::group::RowGroup;
+use crate::append::part::Cut;
 use cairn_env::buf::{AlignedBuf, BufPool, SharedBuf};
 use cairn_erasure::{Codec, ErasureError};
 use cairn_types::{BLOCK_SIZE, Stripe, crc32c_blocks};
-
-/// What one shard gets of a row group.
-#[derive(Debug)]
-pub(crate) struct ShardData {
-    /// Its bytes: the units of its column, or one buffer of parity.
-    pub parts: Vec<SharedBuf>,
-    /// u32 little-endian per 4 KiB block.
-    pub crcs: Vec<u8>,
-    /// Of a parity shard: the checksums of the k data blocks of each block's row.
-    pub row_crcs: Vec<u8>,
-}
-
-/// A row group with all that its shards get, by shard number.
-#[derive(Debug)]
-pub(crate) struct EncodedGroup {
-    pub group: RowGroup,
-    pub shards: Vec<ShardData>,
-}
 
 /// A codec, the geometry, and where parity buffers come from.
 #[derive(Clone)]
@@ -34,39 +16,30 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Computes parity and checksums of the group.
-    pub fn encode(&self, group: RowGroup) -> std::result::Result<EncodedGroup, (RowGroup, ErasureError)> {
+    /// What each shard gets of whole rows: their units in the order of the file.
+    pub fn encode(&self, units: &[SharedBuf]) -> std::result::Result<Vec<Cut>, ErasureError> {
         let (k, unit) = (usize::from(self.stripe.columns()), self.stripe.unit() as usize);
-        let rows = group.units.len() / k;
+        let rows = units.len() / k;
         let mut parity: Vec<AlignedBuf> = (0..self.codec.m()).map(|_| self.buffer(rows * unit)).collect();
         let mut crcs: Vec<Vec<u32>> = vec![Vec::with_capacity(rows * unit / BLOCK_SIZE); self.codec.shards()];
-        for (row, data) in group.units.chunks_exact(k).enumerate() {
+        for (row, data) in units.chunks_exact(k).enumerate() {
             let at = row * unit;
             let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|p| &mut p[at..at + unit]).collect();
-            if let Err(error) = self.codec.encode(data, &mut outputs) {
-                return Err((group, error));
-            }
+            self.codec.encode(data, &mut outputs)?;
             for (crcs, data) in crcs.iter_mut().zip(data.iter().map(|d| &d[..]).chain(outputs.iter().map(|p| &p[..]))) {
                 crc32c_blocks(data, crcs);
             }
         }
         let row_crcs = interleave(&crcs[..k]);
-        let mut shards = Vec::with_capacity(crcs.len());
         let mut parity = parity.into_iter();
-        for (shard, crcs) in crcs.iter().enumerate() {
-            let crcs = on_the_wire(crcs);
-            shards.push(match shard < k {
-                true => {
-                    let parts = group.units.iter().skip(shard).step_by(k).cloned().collect();
-                    ShardData { parts, crcs, row_crcs: Vec::new() }
-                }
-                false => {
-                    let parts = parity.next().map(AlignedBuf::freeze).into_iter().collect();
-                    ShardData { parts, crcs, row_crcs: row_crcs.clone() }
-                }
-            });
-        }
-        Ok(EncodedGroup { group, shards })
+        let cut = |(shard, crcs): (usize, &Vec<u32>)| {
+            let (parts, row_crcs): (Vec<SharedBuf>, _) = match shard < k {
+                true => (units.iter().skip(shard).step_by(k).cloned().collect(), Vec::new()),
+                false => (parity.next().map(AlignedBuf::freeze).into_iter().collect(), row_crcs.clone()),
+            };
+            Cut { parts, crcs: on_the_wire(crcs), row_crcs }
+        };
+        Ok(crcs.iter().enumerate().map(cut).collect())
     }
 
     /// A buffer whose bytes are all written by the encoding.
@@ -97,12 +70,9 @@ fn interleave(columns: &[Vec<u32>]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::append::retry::Retry;
     use crate::append::segment::block_crcs;
     use cairn_erasure::ShardSet;
     use cairn_types::crc32c;
-    use std::sync::Arc;
-    use tokio::sync::{Semaphore, oneshot};
 
     /// Parity or checksums that do not belong to the data would make a degraded read fail or, worse, lie.
     #[test]
@@ -111,15 +81,10 @@ mod tests {
         let codec = Codec::new(3, 2).expect("codec");
         let encoder = Encoder { codec: codec.clone(), stripe, pool: BufPool::new(1 << 20) };
         let file: Vec<u8> = (0..stripe.row() as u32 * 4).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
-        let units = file.chunks(8192).map(|u| SharedBuf::from_owner(u.to_vec())).collect();
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("permit");
-        let (done, _answer) = oneshot::channel();
-        let group = RowGroup { units, sync: false, done, retry: Retry::default(), _permit: permit };
-        assert_eq!(group.shard_bytes(stripe), 4 * 8192);
-        let encoded = encoder.encode(group).map_err(|(_, e)| e).expect("encoded");
-        let shards: Vec<Vec<u8>> =
-            encoded.shards.iter().map(|s| s.parts.iter().flat_map(|p| p.to_vec()).collect()).collect();
-        for (shard, data) in encoded.shards.iter().zip(&shards) {
+        let units: Vec<SharedBuf> = file.chunks(8192).map(|u| SharedBuf::from_owner(u.to_vec())).collect();
+        let encoded = encoder.encode(&units).expect("encoded");
+        let shards: Vec<Vec<u8>> = encoded.iter().map(|s| s.parts.iter().flat_map(|p| p.to_vec()).collect()).collect();
+        for (shard, data) in encoded.iter().zip(&shards) {
             assert_eq!(shard.crcs, block_crcs(data));
         }
         let at = |logical: u64| {
@@ -132,11 +97,11 @@ mod tests {
         let mut outputs = vec![vec![0u8; shards[0].len()]; 2];
         plan.run(&sources, &mut outputs).expect("decoded");
         assert!(outputs[0] == shards[0] && outputs[1] == shards[2]);
-        let row_crcs = &encoded.shards[4].row_crcs;
-        assert_eq!(row_crcs.len(), encoded.shards[4].crcs.len() * 3);
+        let row_crcs = &encoded[4].row_crcs;
+        assert_eq!(row_crcs.len(), encoded[4].crcs.len() * 3);
         let (block, column) = (5, 2);
         let crc = crc32c(&shards[column][block * BLOCK_SIZE..][..BLOCK_SIZE]).to_le_bytes();
         assert_eq!(row_crcs[(block * 3 + column) * 4..][..4], crc);
-        assert!(encoded.shards[0].row_crcs.is_empty());
+        assert!(encoded[0].row_crcs.is_empty());
     }
 }

@@ -1,13 +1,7 @@
-//! Whole rows of a file on their way to a striped chunk, and the gathering of a file's bytes into rows.
-//!
-//! Invariant: a row group is kept until every member has its shard of it durably, or it is sent again elsewhere.
-use crate::append::part::Placed;
-use crate::append::retry::Retry;
-use crate::error::Result;
+//! The gathering of a file's bytes into stripe units, and how many rows are encoded and sent together.
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::Stripe;
 use std::collections::VecDeque;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Most bytes of one shard in a row group, unless a single row has more.
 const SHARD_BYTES_MAX: u64 = 1 << 20;
@@ -26,28 +20,6 @@ pub(crate) const fn rows_of_group(stripe: Stripe) -> u64 {
 pub(crate) const fn read_bytes(stripe: Stripe) -> u64 {
     // Of whole shards what lies in one: the others are asked for as much if that one has to be computed.
     if stripe.is_whole_shards() { SHARD_BYTES_MAX } else { rows_of_group(stripe) * stripe.row() }
-}
-
-/// Whole rows of one file.
-#[derive(Debug)]
-pub(crate) struct RowGroup {
-    /// Stripe units in the order of the file: `rows × columns`, each of the stripe's unit.
-    pub units: Vec<SharedBuf>,
-    /// Somebody waits for it: make it durable soon.
-    pub sync: bool,
-    /// Told where the first byte is, in the logical space of the chunk.
-    pub done: oneshot::Sender<Result<Placed>>,
-    /// Chunks that it was sent to and that failed.
-    pub retry: Retry,
-    /// Memory that it holds until it is durable.
-    pub _permit: OwnedSemaphorePermit,
-}
-
-impl RowGroup {
-    /// Bytes of one shard.
-    pub fn shard_bytes(&self, stripe: Stripe) -> u64 {
-        (self.units.len() / usize::from(stripe.columns())) as u64 * stripe.unit()
-    }
 }
 
 /// Bytes of a file in their order, from which whole units are cut without copying where they lie in one buffer.

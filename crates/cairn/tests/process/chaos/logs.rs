@@ -45,7 +45,6 @@ pub const EXPECTED: &[Expected] = &[
     line("\"write_timeout\"", "links are slow or cut, processes stand still"),
     // Of mounts, and the client library in them.
     line("going on in another chunk", "a member of the chunk's group dies, stands still or is full"),
-    line("going on in another striped chunk", "the same"),
     line("the manager did not take the report of a failed member", "managers die, the mount's own link is cut"),
     line("the session could not be renewed; trying again", "metas die, the mount's own link is cut"),
     line("the session ended; files that it held open may be gone", "the mount was cut off for longer than its lease"),

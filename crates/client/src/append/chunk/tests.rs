@@ -15,7 +15,22 @@ fn made() -> Made {
     Made { chunk: ChunkId { pg: PgId(1), index: 4 }, epoch: Epoch(3), creation_epoch: 1, scheme: 2 }
 }
 fn plain() -> OpenChunk {
-    OpenChunk::new(vec![Lane::new(made(), 0, (10, vec![11], vec![10, 11]))], ExtentKind::Plain)
+    OpenChunk::new(vec![Lane::new(made(), 0, (10, vec![11], vec![10, 11]))], ExtentKind::Plain, 0)
+}
+
+const UNIT: u64 = 4096;
+
+/// rs-3-2 of which member 4 is offline.
+fn rows() -> OpenChunk {
+    let lanes = (0..4).map(|shard| Lane::new(made(), shard, (10 + shard as u32, vec![], vec![10 + shard as u32])));
+    let stripe = Stripe::new(3, UNIT).expect("valid");
+    OpenChunk::new(lanes.collect(), ExtentKind::Erasure(stripe), 2)
+}
+fn group(rows: usize) -> (Part, Vec<Cut>, oneshot::Receiver<Result<Placed>>) {
+    let unit = SharedBuf::from_owner(vec![1u8; UNIT as usize]);
+    let (part, answer) = part(Bytes::Units(vec![unit.clone(); rows * 3]));
+    let cut = || Cut { parts: vec![unit.clone(); rows], crcs: Vec::new(), row_crcs: Vec::new() };
+    (part, (0..5).map(|_| cut()).collect(), answer)
 }
 
 fn part(bytes: Bytes) -> (Part, oneshot::Receiver<Result<Placed>>) {
@@ -97,4 +112,63 @@ fn those_who_wait_share_the_next_sync() {
         part(Bytes::Segment { data: SharedBuf::from_owner(vec![1u8; 1 << 20]), lead: 0, crcs: Vec::new() });
     send(&mut chunk, Part { sync: false, ..third });
     assert!(chunk.wants_sync(every, false), "so many bytes");
+}
+
+/// Rows would be published that some serving member does not have.
+#[test]
+fn rows_are_told_only_when_all_members_have_them_durably() {
+    let mut chunk = rows();
+    let (first, first_cuts, mut first_answer) = group(2);
+    let (second, second_cuts, mut second_answer) = group(1);
+    assert_eq!(
+        chunk.place(first, first_cuts).iter().map(|p| (p.0, p.1)).collect::<Vec<_>>(),
+        [0, 1, 2, 3].map(|l| (l, 0))
+    );
+    let offsets: Vec<u64> = chunk.place(second, second_cuts).iter().map(|placed| placed.1).collect();
+    assert_eq!((offsets, chunk.in_flight()), (vec![2 * UNIT; 4], 2));
+    for lane in 0..4 {
+        answer(&mut chunk, lane, Some(0), Some(2 * UNIT));
+        assert_eq!(first_answer.try_recv().is_ok(), lane == 3, "lane {lane}");
+    }
+    for lane in 0..3 {
+        answer(&mut chunk, lane, Some(2 * UNIT), Some(3 * UNIT));
+    }
+    answer(&mut chunk, 3, None, Some(3 * UNIT));
+    assert!(second_answer.try_recv().is_err(), "shard 3 did not acknowledge it");
+    answer(&mut chunk, 3, Some(2 * UNIT), None);
+    let placed = second_answer.try_recv().expect("answered").expect("placed");
+    assert_eq!(placed, Placed { chunk: chunk.id(), offset: 2 * 3 * UNIT });
+    assert!(chunk.is_idle());
+}
+
+/// A slow member would hold up a write for the deadline of its calls, or a busy machine get healthy members reported.
+#[test]
+fn only_who_lags_behind_its_peers_is_slow() {
+    let mut chunk = rows();
+    let (first, cuts, _a) = group(1);
+    let (second, more_cuts, _b) = group(2);
+    chunk.place(first, cuts);
+    chunk.place(second, more_cuts);
+    answer(&mut chunk, 0, Some(0), None);
+    assert!(chunk.lagging(NOW).is_empty() && chunk.lagging(NOW + SLOW * 9).is_empty(), "nobody is compared");
+    answer(&mut chunk, 1, Some(0), None);
+    let since = NOW + SLOW * 10;
+    assert!(chunk.lagging(since).is_empty() && chunk.lagging(since + SLOW / 2).is_empty());
+    assert_eq!(chunk.lagging(since + SLOW), [2, 3]);
+    answer(&mut chunk, 2, Some(0), None);
+    assert_eq!(chunk.lagging(since + SLOW), [3]);
+    let places: Vec<_> = chunk.unsynced_places().iter().map(|place| (place.2, place.3)).collect();
+    assert_eq!(places, [(0, 3 * UNIT), (3 * UNIT, 6 * UNIT)], "in the space of the chunk");
+    assert_eq!(chunk.take_unsynced().iter().map(|part| part.bytes.len()).collect::<Vec<_>>(), [3 * UNIT, 6 * UNIT]);
+    assert!(!chunk.has_room(UNIT));
+}
+
+/// Shards would get longer than their checksum tables.
+#[test]
+fn a_chunk_takes_no_more_than_its_lanes_hold() {
+    let mut chunk = rows();
+    assert!(chunk.has_room(3 * CHUNK_SIZE_MAX));
+    let (part, cuts, _answer) = group(1);
+    chunk.place(part, cuts);
+    assert!(!chunk.has_room(3 * CHUNK_SIZE_MAX) && chunk.has_room(3 * (CHUNK_SIZE_MAX - UNIT)));
 }

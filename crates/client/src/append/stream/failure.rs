@@ -2,7 +2,8 @@
 //!
 //! A failed call ends the chunk: who failed is reported, what is not durable goes to the next chunk. A lane that owes
 //! answers and gives none has its members pinged: deadlines of seconds are for slow disks, not for members that stand
-//! still. The chunk ends when the manager raised the epoch of the lane's group, or at the deadline of the call.
+//! still. So is, once, who stays far behind the other lanes. The chunk ends when the manager raised the epoch of the
+//! lane's group, or at the deadline of the call.
 use super::super::chunk::OpenChunk;
 use super::super::lane::Lane;
 use super::super::part::Part;
@@ -13,7 +14,6 @@ use crate::stripe::suspects::Look;
 use cairn_types::{Epoch, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::data::SealResponse;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Deadline of a seal; members seal idle chunks anyway.
@@ -36,10 +36,24 @@ fn culprit(lane: &Lane, error: &NetError) -> Option<u32> {
 }
 
 impl Stream {
-    /// Looks at the members of lanes that answer nothing.
+    /// Looks at the members of lanes that answer nothing, and reports those that are too slow.
     pub(super) fn look_for_stalls(&mut self) {
         let (now, session) = (self.cluster.clock.now(), self.target.session);
         for (key, chunk) in self.chunks.iter_mut() {
+            for number in chunk.lagging(now) {
+                let lane = &mut chunk.lanes[number];
+                if std::mem::replace(&mut lane.is_reported, true) {
+                    // A manager that found it good enough finds so again.
+                    continue;
+                }
+                let why = format!("disk d{} did not answer while the other members did", lane.head);
+                let report = self.cluster.report_suspect(lane.seen(session), lane.head, why);
+                let (sender, key) = (self.sender.clone(), *key);
+                tokio::spawn(async move {
+                    let look = Look { moved: report.await, again: None };
+                    let _ended = sender.send(Event::Looked { key, lane: number, look });
+                });
+            }
             let silent = chunk.lanes.iter_mut().enumerate().filter_map(|(number, lane)| {
                 lane.silence.takes_look(now).then(|| (number, lane.seen(session), lane.members()))
             });
@@ -139,8 +153,9 @@ impl Stream {
         let mut back: Vec<Part> = chunk.take_unsynced();
         for part in back.iter_mut() {
             part.retry.failed(now, error);
-            // They may go to a chunk that was opened behind this one and has what followed, the part that asks for the
-            // sync of all among it: it may be durable and gone, and nobody else would ask for theirs.
+            // They may go to a chunk that was opened behind this one and has what followed, or behind what is encoded
+            // already, the part that asks for the sync of all among it: it may be durable and gone, and nobody else
+            // would ask for theirs.
             part.sync = true;
         }
         let (dead, back): (Vec<_>, Vec<_>) = back.into_iter().partition(|part| match part.is_shown() {
@@ -155,17 +170,16 @@ impl Stream {
         }
         for part in back.into_iter().rev() {
             self.pause = self.pause.max(part.retry.pause());
-            self.pending.push_front(part);
+            self.queue.push_front(part);
         }
     }
 
     /// Nothing takes new data: everybody who waits is told.
     pub(super) fn fail_pending(&mut self, error: &ClientError) {
-        let (shown, waiting): (VecDeque<_>, VecDeque<_>) = self.pending.drain(..).partition(Part::is_shown);
-        waiting.into_iter().for_each(|part| part.fail(error));
-        if !shown.is_empty() {
-            tracing::warn!(parts = shown.len(), %error, "closed files cannot be made durable yet; it is tried again");
-            (self.pending, self.pause) = (shown, SHOWN_PAUSE);
+        let shown = self.queue.fail(error);
+        if shown > 0 {
+            tracing::warn!(parts = shown, %error, "closed files cannot be made durable yet; it is tried again");
+            self.pause = SHOWN_PAUSE;
         }
     }
 }

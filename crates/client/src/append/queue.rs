@@ -1,0 +1,100 @@
+//! Parts that wait to be sent, in their order. Rows are encoded meanwhile, on other threads.
+//!
+//! Bounds: [`ENCODING_MAX`] parts are encoded at a time, [`READY_MAX`] are encoded and wait.
+use super::part::{Bytes, Cut, Part};
+use crate::error::ClientError;
+use crate::stripe::encode::Encoder;
+use cairn_erasure::ErasureError;
+use std::collections::VecDeque;
+use tokio::task::JoinHandle;
+
+/// Parts that are encoded at the same time.
+const ENCODING_MAX: usize = 2;
+/// Parts that are encoded and wait to be sent: more would keep parity in memory for nothing.
+const READY_MAX: usize = 2;
+
+type Encoding = JoinHandle<(Part, Result<Vec<Cut>, ErasureError>)>;
+
+pub(super) struct Queue {
+    /// Of a stream of rows.
+    encoder: Option<Encoder>,
+    waiting: VecDeque<Part>,
+    encoding: VecDeque<Encoding>,
+    ready: VecDeque<(Part, Vec<Cut>)>,
+}
+
+impl Queue {
+    pub fn new(encoder: Option<Encoder>) -> Self {
+        Self { encoder, waiting: VecDeque::new(), encoding: VecDeque::new(), ready: VecDeque::new() }
+    }
+    pub fn push(&mut self, part: Part) {
+        self.waiting.push_back(part);
+    }
+    /// What comes back from a chunk that failed goes first, but behind what is encoded.
+    pub fn push_front(&mut self, part: Part) {
+        self.waiting.push_front(part);
+    }
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.encoding.is_empty() && self.ready.is_empty()
+    }
+    /// Somebody waits for all of it.
+    pub fn want_sync(&mut self) {
+        let ready = self.ready.iter_mut().map(|(part, _)| part);
+        self.waiting.iter_mut().chain(ready).for_each(|part| part.sync = true);
+    }
+    /// The part that can be sent now.
+    pub fn next(&self) -> Option<&Part> {
+        if self.encoder.is_some() { self.ready.front().map(|(part, _)| part) } else { self.waiting.front() }
+    }
+    /// Takes it, with what each lane gets if it is encoded.
+    pub fn take(&mut self) -> Option<(Part, Option<Vec<Cut>>)> {
+        match self.encoder {
+            Some(_) => self.ready.pop_front().map(|(part, cuts)| (part, Some(cuts))),
+            None => self.waiting.pop_front().map(|part| (part, None)),
+        }
+    }
+
+    /// Begins to encode as many as may be.
+    pub fn begin(&mut self) {
+        let Some(encoder) = &self.encoder else { return };
+        while self.encoding.len() < ENCODING_MAX && self.encoding.len() + self.ready.len() < ENCODING_MAX + READY_MAX {
+            let Some(part) = self.waiting.pop_front() else { return };
+            let encoder = encoder.clone();
+            self.encoding.push_back(tokio::task::spawn_blocking(move || {
+                let cuts = match &part.bytes {
+                    Bytes::Units(units) => encoder.encode(units),
+                    Bytes::Segment { .. } => Ok(Vec::new()),
+                };
+                (part, cuts)
+            }));
+        }
+    }
+    /// Waits until the first one is encoded; for ever if there is none. May be dropped and called again.
+    pub async fn encoded(&mut self) {
+        let Some(first) = self.encoding.front_mut() else { return std::future::pending().await };
+        let encoded = first.await;
+        self.encoding.pop_front();
+        match encoded {
+            Ok((part, Ok(cuts))) => self.ready.push_back((part, cuts)),
+            Ok((part, Err(error))) => part.fail(&ClientError::protocol("encoding", error.to_string())),
+            // The part's writer sees that its answer never comes.
+            Err(join) => tracing::error!(%join, "the encoding of rows ended"),
+        }
+    }
+    /// All of them fail but those that were shown; how many these are.
+    pub fn fail(&mut self, error: &ClientError) -> usize {
+        for encoding in self.encoding.drain(..) {
+            let error = error.clone();
+            tokio::spawn(async move {
+                if let Ok((part, _)) = encoding.await {
+                    part.fail(&error);
+                }
+            });
+        }
+        let waiting: Vec<Part> = self.ready.drain(..).map(|(part, _)| part).chain(self.waiting.drain(..)).collect();
+        let (shown, failed): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(Part::is_shown);
+        failed.into_iter().for_each(|part| part.fail(error));
+        self.waiting = shown;
+        self.waiting.len()
+    }
+}
