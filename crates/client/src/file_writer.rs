@@ -1,4 +1,4 @@
-//! A file being written: parts into append streams and striped streams (`body`), then one metadata operation that makes
+//! A file being written: parts into write streams (`body`), then one metadata operation that makes
 //! it visible.
 //!
 //! Invariant: nothing appears under the file's name before all of its bytes are durable. Files up to

@@ -1,6 +1,6 @@
 //! The client library under every front: command line, mount, C, Python, Hadoop, benchmarks.
 //!
-//! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through append streams, reads
+//! Caches the cluster map, finds leaders, holds sessions with exactly-once slots, writes through write streams, reads
 //! with fail-over and checksums. Every call has a deadline and three outcomes: done, certainly not done, unknown.
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
 pub mod admin;

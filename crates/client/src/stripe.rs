@@ -4,7 +4,6 @@
 //! extent's bytes lie is said by `cairn_types::Stripe`. Not here: reading (`read`).
 pub(crate) mod encode;
 pub(crate) mod group;
-pub(crate) mod set;
 pub(crate) mod suspects;
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! One open chunk of a stream: the parts that were sent, what of them is acknowledged, what is durable.
 //!
-//! Pure bookkeeping, driven by `stream`. A replicated chunk has one lane, an erasure chunk one for each shard.
-//! Invariants: a part leaves only when all lanes that have some of it have it durably, or to be sent again elsewhere;
-//! parts leave in their order.
+//! Pure bookkeeping, driven by `stream`. A replicated chunk has one lane, an erasure chunk one for each shard, a stripe
+//! set, which is opened and ends like one chunk, one for each of its chunks. Invariants: a part leaves only when all
+//! lanes that have some of it have it durably, or to be sent again elsewhere; parts leave in their order.
 use super::lane::{Answer, Lane};
 use super::part::{Bytes, Cut, Part, Placed};
-use super::segment::SEGMENT_MAX;
+use super::segment::{SEGMENT_MAX, block_crcs};
+use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ExtentKind, Stripe, Time};
+use cairn_wire::common::StripeSet;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// So long after the others a lane that answers pings is reported as well: the manager decides whether its member is
@@ -20,6 +23,8 @@ pub(crate) struct OpenChunk {
     /// At least one.
     pub lanes: Vec<Lane>,
     kind: ExtentKind,
+    /// Of a stripe set its chunks.
+    set: Option<Arc<StripeSet>>,
     /// So many lanes may be the slow ones: when no more than these lack something, they are compared with the others.
     spare: usize,
     /// End of what was sent, in the space of the chunk that extents name.
@@ -60,7 +65,8 @@ impl Sent {
 impl OpenChunk {
     pub fn new(lanes: Vec<Lane>, kind: ExtentKind, spare: usize) -> Self {
         assert!(!lanes.is_empty(), "somebody takes what is written");
-        Self { lanes, kind, spare, end: 0, unasked: 0, closing: false, sent: VecDeque::new() }
+        let set = matches!(kind, ExtentKind::Set(_)).then(|| Arc::new(record(&lanes)));
+        Self { lanes, kind, set, spare, end: 0, unasked: 0, closing: false, sent: VecDeque::new() }
     }
     /// The name by which extents know it.
     pub fn id(&self) -> ChunkId {
@@ -74,20 +80,32 @@ impl OpenChunk {
     }
     /// So many bytes fit.
     pub fn has_room(&self, bytes: u64) -> bool {
-        !self.closing && self.next_offset() + bytes <= self.capacity()
+        let next = self.next_offset();
+        // Nothing follows a short unit.
+        let aligned = self.kind.stripe().is_none_or(|stripe| next.is_multiple_of(stripe.unit()));
+        !self.closing && aligned && next + bytes <= self.capacity()
     }
     /// So little is left that the chunk is better closed.
     pub fn is_nearly_full(&self) -> bool {
         self.capacity() - self.next_offset().min(self.capacity()) < SEGMENT_MAX as u64 / 16
     }
-    /// What each lane gets of a part, by its number.
+    /// What each lane gets of a part that was not encoded, by its number.
     pub fn cut(&self, part: &Part) -> Vec<Cut> {
         match &part.bytes {
             Bytes::Segment { data, crcs, .. } => {
                 vec![Cut { parts: vec![data.clone()], crcs: crcs.clone(), row_crcs: Vec::new() }]
             }
-            // They were encoded.
-            Bytes::Units(_) => Vec::new(),
+            Bytes::Units(units) => {
+                let width = self.lanes.len();
+                let sent = self.kind.stripe().map_or(0, |stripe| (self.next_offset() / stripe.unit()) as usize % width);
+                let cut = |column| {
+                    let first = (column + width - sent) % width;
+                    let parts: Vec<SharedBuf> = units.iter().skip(first).step_by(width).cloned().collect();
+                    let crcs = parts.iter().flat_map(|part| block_crcs(part)).collect();
+                    Cut { parts, crcs, row_crcs: Vec::new() }
+                };
+                (0..width).map(cut).collect()
+            }
         }
     }
     /// Gives the part its places and keeps it. Returns by lane what it gets and at which offset.
@@ -110,7 +128,17 @@ impl OpenChunk {
             acknowledged: false,
         };
         let places = placed.iter().map(place).collect();
-        let at = Placed { chunk: self.id(), offset: offset + part.lead() };
+        // What no lane has would count as durable.
+        let stored: u64 = placed.iter().map(|(_, _, cut)| cut.len()).sum();
+        match self.kind {
+            ExtentKind::Erasure(stripe) => {
+                let shard = bytes / u64::from(stripe.columns());
+                assert!(placed.len() == self.lanes.len() && placed.iter().all(|(_, _, cut)| cut.len() == shard));
+            }
+            ExtentKind::Plain | ExtentKind::Set(_) => assert_eq!(stored, bytes, "each byte goes to one lane"),
+        }
+        let (kind, set) = (self.kind, self.set.clone());
+        let at = Placed { chunk: self.id(), offset: offset + part.lead(), kind, set };
         self.sent.push_back(Sent { part, placed: at, offset, places, few_since: None });
         placed
     }
@@ -162,7 +190,7 @@ impl OpenChunk {
             };
             place.acknowledged = true;
             if sent.is_acknowledged() {
-                sent.part.show(sent.placed);
+                sent.part.show(&sent.placed);
             }
             return;
         }
@@ -207,13 +235,31 @@ impl OpenChunk {
     /// Where what is not durable and has no name lies: chunk, kind, offset and bytes.
     pub fn unsynced_places(&self) -> Vec<(ChunkId, ExtentKind, u64, u64)> {
         let unnamed = self.sent.iter().filter(|sent| !sent.part.is_shown_in(self.id()));
-        unnamed.map(|sent| (self.id(), self.kind, sent.offset, sent.part.bytes.len())).collect()
+        let places = unnamed.flat_map(|sent| -> Vec<_> {
+            match self.kind {
+                ExtentKind::Erasure(_) => vec![(self.id(), self.kind, sent.offset, sent.part.bytes.len())],
+                // The chunks of a set are given back one by one.
+                ExtentKind::Plain | ExtentKind::Set(_) => {
+                    let own =
+                        |p: &Place| (self.lanes[p.lane].made.chunk, ExtentKind::Plain, p.offset, p.end - p.offset);
+                    sent.places.iter().map(own).collect()
+                }
+            }
+        });
+        places.collect()
     }
     /// Everything that is not durable, in order, to be sent elsewhere.
     pub fn take_unsynced(&mut self) -> Vec<Part> {
         self.closing = true;
         self.sent.drain(..).map(|sent| sent.part).collect()
     }
+}
+
+/// The record of a set with these columns, which is named by its first chunk.
+fn record(columns: &[Lane]) -> StripeSet {
+    let (pgs, indices): (Vec<u32>, Vec<u32>) =
+        columns.iter().map(|lane| (lane.made.chunk.pg.0, lane.made.chunk.index)).unzip();
+    StripeSet { pg: pgs[0], index: indices[0], column_pgs: pgs, column_indices: indices }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct Lane {
     /// The member that is written to.
     pub head: u32,
     /// Disks behind it, nearest first.
-    pub chain: Vec<u32>,
+    chain: Vec<u32>,
     /// Disks whose answer is needed.
     serving: Vec<u32>,
     /// Bytes that were sent, that a sync was asked for, and that all have durably.
@@ -108,7 +108,7 @@ impl Lane {
         Ok(())
     }
     /// Checks who answered: a member that was restarted may have lost what was not durable.
-    pub fn check(&mut self, stamps: &[MemberStamp]) -> std::result::Result<(), String> {
+    fn check(&mut self, stamps: &[MemberStamp]) -> std::result::Result<(), String> {
         for stamp in stamps {
             let known = *self.stamps.entry(stamp.disk).or_insert(stamp.incarnation);
             if known != stamp.incarnation {

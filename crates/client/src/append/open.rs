@@ -10,10 +10,11 @@ use crate::error::{ClientError, Result};
 use crate::net::NetError;
 use crate::stripe::suspects::Seen;
 use crate::view::{ClusterView, PgView};
-use cairn_types::{ChunkId, ErrorCode, ExtentKind, PgClass, PgId, Scheme, Time};
+use cairn_types::{ChunkId, ErrorCode, ExtentKind, PgClass, PgId, Scheme, Stripe, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AllocateRequest, AllocateResponse};
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
 /// Groups that are asked at the same time.
 const ATTEMPTS_MAX: usize = 3;
+/// Columns of a stripe set that are opened at the same time.
+const OPENING_MAX: usize = 32;
 /// While the manager looks into a failure, the map is looked at so often.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -125,29 +128,52 @@ impl Opened {
         let primary = primary.ok_or_else(|| ClientError::protocol("a new chunk", "its group has no primary"))?;
         Ok(Lane::new(self.made(), number, (primary, chain, self.pg.serving().collect())))
     }
+    /// A shard for each member that takes bytes. A member's position is the number of its shard for ever; what nobody
+    /// takes now is made later.
+    fn shards(&self, scheme: Scheme) -> Vec<Lane> {
+        assert_eq!(self.pg.members.len(), scheme.members(), "a shard a member");
+        let takes = self.pg.members.iter().enumerate().filter(|(_, (_, state))| state.receives_writes());
+        takes.map(|(shard, (disk, _))| Lane::new(self.made(), shard, (*disk, Vec::new(), vec![*disk]))).collect()
+    }
 }
 
-/// Opens a chunk; tries until the cluster's patience ends. Of erasure groups complete ones go first, then any with k +
-/// 1 serving.
+/// Opens a chunk, or the `columns` chunks of a stripe set; tries until the cluster's patience ends. Of erasure groups
+/// complete ones go first, then any with k + 1 serving.
 pub(crate) async fn open_chunk(
     cluster: Arc<Cluster>,
     target: Target,
-    shape: Shape,
+    (shape, columns): (Shape, u16),
     avoided: Arc<Avoided>,
 ) -> Result<OpenChunk> {
-    let Shape::Rows(stripe) = shape else {
-        return Ok(OpenChunk::new(vec![open_lane(cluster, target, avoided).await?], ExtentKind::Plain, 0));
-    };
-    let opened = open_index(&cluster, target, &avoided).await?;
-    let (made, scheme) = (opened.made(), target.class.scheme);
-    assert_eq!(opened.pg.members.len(), scheme.members(), "a shard a member");
-    // A member's position is the number of its shard for ever. What nobody takes now is made later.
-    let takes = opened.pg.members.iter().enumerate().filter(|(_, (_, state))| state.receives_writes());
-    let lanes = takes.map(|(shard, (disk, _))| Lane::new(made, shard, (*disk, Vec::new(), vec![*disk]))).collect();
-    Ok(OpenChunk::new(lanes, ExtentKind::Erasure(stripe), scheme.tolerated_losses()))
+    match shape {
+        Shape::Segments => {
+            let opened = open_index(&cluster, target, &avoided).await?;
+            Ok(OpenChunk::new(vec![opened.chain(&cluster, 0)?], ExtentKind::Plain, 0))
+        }
+        Shape::Rows(stripe) => {
+            let opened = open_index(&cluster, target, &avoided).await?;
+            let scheme = target.class.scheme;
+            Ok(OpenChunk::new(opened.shards(scheme), ExtentKind::Erasure(stripe), scheme.tolerated_losses()))
+        }
+        Shape::Units(stripe) => {
+            let stripe = Stripe::new(columns, stripe.unit()).unwrap_or(stripe);
+            let lanes = open_columns(cluster, target, usize::from(stripe.columns()), avoided).await?;
+            Ok(OpenChunk::new(lanes, ExtentKind::Set(stripe), 0))
+        }
+    }
 }
-pub(crate) async fn open_lane(cluster: Arc<Cluster>, target: Target, avoided: Arc<Avoided>) -> Result<Lane> {
-    open_index(&cluster, target, &avoided).await?.chain(&cluster, 0)
+
+async fn open_columns(
+    cluster: Arc<Cluster>,
+    target: Target,
+    columns: usize,
+    avoided: Arc<Avoided>,
+) -> Result<Vec<Lane>> {
+    let open = |column| {
+        let (cluster, avoided) = (cluster.clone(), avoided.clone());
+        async move { open_index(&cluster, target, &avoided).await?.chain(&cluster, column) }
+    };
+    stream::iter((0..columns).map(open)).buffered(OPENING_MAX).try_collect().await
 }
 
 /// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that

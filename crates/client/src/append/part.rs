@@ -2,15 +2,19 @@
 use super::retry::Retry;
 use crate::error::{ClientError, Result};
 use cairn_env::buf::SharedBuf;
-use cairn_types::ChunkId;
+use cairn_types::{ChunkId, ExtentKind};
+use cairn_wire::common::StripeSet;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Where a part's first file byte is, in the space of the chunk that extents name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Placed {
     pub chunk: ChunkId,
     pub offset: u64,
+    pub kind: ExtentKind,
+    /// The chunks of the set, if it is one.
+    pub set: Option<Arc<StripeSet>>,
 }
 
 /// A writer that goes on when a part is in the memory of all members, and hears later where it became durable.
@@ -33,7 +37,8 @@ pub(crate) enum Bytes {
         /// u32 little-endian per block; the last block is summed as if filled up with zeros.
         crcs: Vec<u8>,
     },
-    /// Whole stripe units of one file, in its order; those of whole rows, to be encoded.
+    /// Stripe units of one file, in its order: whole rows, to be encoded, or what goes to the columns of a stripe set
+    /// in turn. Of a set the last one may be short.
     Units(Vec<SharedBuf>),
 }
 
@@ -42,6 +47,13 @@ impl Bytes {
         match self {
             Self::Segment { data, .. } => data.len() as u64,
             Self::Units(units) => units.iter().map(|unit| unit.len() as u64).sum(),
+        }
+    }
+    /// How many stripe units it has.
+    pub fn units(&self) -> usize {
+        match self {
+            Self::Segment { .. } => 0,
+            Self::Units(units) => units.len(),
         }
     }
 }
@@ -78,12 +90,12 @@ impl Part {
         let _gone = self.done.send(Err(error.clone()));
     }
     /// All members have it in memory, there.
-    pub fn show(&mut self, placed: Placed) {
+    pub fn show(&mut self, placed: &Placed) {
         let Some(show) = &mut self.show else { return };
         if let Some(tell) = show.tell.take()
-            && show.at.set(placed).is_ok()
+            && show.at.set(placed.clone()).is_ok()
         {
-            let _gone = tell.send(Ok(placed));
+            let _gone = tell.send(Ok(placed.clone()));
         }
     }
     /// Its writer was told that it is in this chunk, and may have given it a name there.

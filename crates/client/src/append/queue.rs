@@ -42,6 +42,10 @@ impl Queue {
         let ready = self.ready.iter_mut().map(|(part, _)| part);
         self.waiting.iter_mut().chain(ready).for_each(|part| part.sync = true);
     }
+    /// The part that a chunk would begin with.
+    pub fn first(&self) -> Option<&Part> {
+        self.ready.front().map(|(part, _)| part).or(self.waiting.front())
+    }
     /// The part that can be sent now.
     pub fn next(&self) -> Option<&Part> {
         if self.encoder.is_some() { self.ready.front().map(|(part, _)| part) } else { self.waiting.front() }

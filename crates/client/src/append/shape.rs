@@ -1,5 +1,14 @@
 //! What a stream writes, and how much of it is under way.
+use super::part::Part;
+use super::segment::SEGMENT_MAX;
 use cairn_types::Stripe;
+
+/// Bounds of the memory of a writer of stripe sets.
+const MEMORY_MIN: usize = 32 << 20;
+const MEMORY_MAX: usize = 128 << 20;
+/// Bytes of a set after which it is synced.
+const SYNC_EVERY_MIN: u64 = 8 << 20;
+const SYNC_EVERY_COLUMN: u64 = 512 << 10;
 
 /// What a stream writes.
 #[derive(Clone, Copy, Debug)]
@@ -8,6 +17,8 @@ pub(crate) enum Shape {
     Segments,
     /// Whole rows, each in one erasure chunk; rows of one file follow each other.
     Rows(Stripe),
+    /// Stripe units of one file on the columns of stripe sets, in rounds.
+    Units(Stripe),
 }
 
 /// How much a stream has under way.
@@ -26,6 +37,55 @@ impl Shape {
         match self {
             Self::Segments => Bounds { window: 32 << 20, in_flight: 8, sync_every: 8 << 20 },
             Self::Rows(_) => Bounds { window: 64 << 20, in_flight: 4, sync_every: 24 << 20 },
+            Self::Units(stripe) => {
+                let window = memory_bytes(stripe) - round_bytes(stripe);
+                // Each column has to have some to sync.
+                let sync_every = SYNC_EVERY_MIN.max(u64::from(stripe.columns()) * SYNC_EVERY_COLUMN);
+                Bounds { window, in_flight: 8, sync_every }
+            }
+        }
+    }
+    /// Columns of a set that begins with this part: a file of fewer units has no more, as far as it is known to end.
+    pub(crate) fn columns(self, first: Option<&Part>) -> u16 {
+        let Self::Units(stripe) = self else { return 1 };
+        let ends = first.filter(|part| part.sync && part.retry.times() == 0);
+        ends.map_or(stripe.columns(), |part| part.bytes.units().clamp(2, usize::from(stripe.columns())) as u16)
+    }
+}
+
+/// Memory of the writer of a file in stripe sets: a MiB a column, but no less and no more. A round of it is gathered,
+/// the rest is the window.
+pub(crate) fn memory_bytes(stripe: Stripe) -> usize {
+    (usize::from(stripe.columns()) << 20).clamp(MEMORY_MIN, MEMORY_MAX)
+}
+/// Bytes of a round: no column gets more than one append takes; whole rows, if there is one.
+pub(crate) fn round_bytes(stripe: Stripe) -> usize {
+    let (row, unit) = (stripe.row() as usize, stripe.unit() as usize);
+    let most = (memory_bytes(stripe) / 4).min(usize::from(stripe.columns()) * SEGMENT_MAX);
+    let whole = if most >= row { row } else { unit };
+    (most / whole * whole).max(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory of a writer would not be bounded as documented, or every append be as small as a unit.
+    #[test]
+    fn rounds_are_large_and_memory_is_bounded() {
+        let mib = 1 << 20;
+        for (columns, unit, memory, round) in [
+            (4, 64 << 10, 32 * mib, 4 * mib),
+            (128, 64 << 10, 128 * mib, 32 * mib),
+            (128, 1 << 20, 128 * mib, 32 * mib),
+            (7, 8 << 10, 32 * mib, 7 * mib),
+            (12, 64 << 10, 32 * mib, 10 * 12 * (64 << 10)),
+            (2, 4 << 10, 32 * mib, 2 * mib),
+        ] {
+            let stripe = Stripe::new(columns, unit).expect("valid");
+            assert_eq!((memory_bytes(stripe), round_bytes(stripe)), (memory, round), "{stripe:?}");
+            let bounds = Shape::Units(stripe).bounds();
+            assert!(bounds.sync_every as usize + round <= bounds.window, "it would wait for a sync not asked for");
         }
     }
 }

@@ -2,9 +2,9 @@
 //! elsewhere when a member fails.
 //!
 //! What it writes is a [`Shape`]. An open chunk has lanes, each a member with those to which it passes bytes on: a
-//! replicated chunk one, an erasure chunk one for each shard. Bounds: [`Bounds`]. Not here: what is in a chunk
-//! (`chunk`), what a file is (`file_writer`), the choice of placement groups (`open`, `pick`), what follows from a
-//! failure (`failure`).
+//! replicated chunk one, an erasure chunk one for each shard, a stripe set one for each column. Bounds: [`Bounds`]. Not
+//! here: what is in a chunk (`chunk`), what a file is (`file_writer`), the choice of placement groups (`open`, `pick`),
+//! what follows from a failure (`failure`).
 mod failure;
 
 use super::chunk::OpenChunk;
@@ -136,7 +136,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> Resu
     let (sender, events) = mpsc::unbounded_channel();
     let (hurry, bounds) = (Arc::new(Notify::new()), shape.bounds());
     let encoder = match shape {
-        Shape::Segments => None,
+        Shape::Segments | Shape::Units(_) => None,
         Shape::Rows(stripe) => {
             let codec = Codec::for_scheme(target.class.scheme);
             let codec = codec.map_err(|error| ClientError::protocol("write stream", error.to_string()))?;
@@ -172,7 +172,7 @@ impl Stream {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while open || !self.is_drained() {
             if !open && self.queue.is_empty() {
-                // Nobody is there any more to ask for the sync of the last ones.
+                // Nobody is there any more to ask for the sync of the last ones. What waits belongs to the same chunk.
                 self.close_current();
             }
             self.pump();
@@ -186,10 +186,7 @@ impl Stream {
                 () = self.queue.encoded() => {}
                 part = self.parts.recv(), if open => match part {
                     Some(part) => self.queue.push(part),
-                    None => {
-                        open = false;
-                        self.close_current();
-                    }
+                    None => open = false,
                 },
                 () = self.hurry.notified() => {
                     self.queue.want_sync();
@@ -245,7 +242,8 @@ impl Stream {
             return;
         }
         self.opening = true;
-        let (cluster, target, shape, avoided) = (self.cluster.clone(), self.target, self.shape, self.avoided.clone());
+        let shape = (self.shape, self.shape.columns(self.queue.first()));
+        let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
         let sender = self.sender.clone();
         let pause = std::mem::take(&mut self.pause);
         tokio::spawn(async move {

@@ -5,7 +5,6 @@
 use crate::error::Result;
 use crate::file_writer::places::Places;
 use crate::meta::volume::Volume;
-use crate::stripe::set::SetWriter;
 use cairn_types::{BLOCK_SIZE, InodeId, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Empty, Extent, StripeSet};
@@ -18,7 +17,6 @@ const EXTENTS_MAX: usize = 1024;
 pub(crate) struct Remains {
     pub session: SessionId,
     pub places: Places,
-    pub set: Option<SetWriter>,
     /// A file without a name that it made.
     pub unnamed: Option<u64>,
 }
@@ -65,15 +63,8 @@ impl Volume {
             // What failed left its place in the list of abandoned ones.
             let _failed = remains.places.take_one("a failed write").await;
         }
-        let (mut extents, mut sets) = (std::mem::take(&mut remains.places.extents), Vec::new());
-        if let Some(mut set) = remains.set {
-            let _failed = set.give_up().await;
-            for (extent, record) in set.done {
-                extents.push(extent);
-                remains.places.sets.push(record);
-            }
-        }
-        sets.extend(remains.places.sets_of(&extents));
+        let extents = std::mem::take(&mut remains.places.extents);
+        let sets = remains.places.sets_of(&extents);
         self.send_discards(session, extents, &sets).await?;
         self.discard_abandoned(session).await
     }

@@ -8,19 +8,22 @@ use super::places::{Places, Placing};
 use crate::append::part::{Bytes, Part, Placed, Show};
 use crate::append::retry::Retry;
 use crate::append::segment::{SEGMENT_MAX, block_crcs};
-use crate::append::stream::WriteStream;
+use crate::append::shape::{Shape, round_bytes};
+use crate::append::stream::{WriteStream, start};
 use crate::append::target::Target;
 use crate::discard::send::Remains;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::Volume;
-use crate::stripe::group::{Gather, rows_of_group};
-use crate::stripe::set::{SetWriter, round_bytes, take_round};
+use crate::stripe::group::{Gather, rows_of_group, take_round};
 use crate::volatile::Shown;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::layout::STRIPE_UNIT_MIN;
-use cairn_types::{BLOCK_SIZE, ErrorCode, ExtentKind, Layout, SessionId, Stripe};
+use cairn_types::{BLOCK_SIZE, ErrorCode, Layout, SessionId, Stripe};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// More rounds of a stripe set than a window holds: of those before them it is known whether they were stored.
+const ROUNDS_MAX: usize = 16;
 
 /// Writes parts of one file.
 pub(crate) struct Body {
@@ -30,7 +33,8 @@ pub(crate) struct Body {
     pub(crate) session: SessionId,
     plain: Option<WriteStream>,
     striped: Option<(Stripe, WriteStream)>,
-    set: Option<SetWriter>,
+    /// Of stripe sets, which no other file shares.
+    set: Option<WriteStream>,
     gather: Gather,
     /// File offset of the first gathered byte.
     written: u64,
@@ -145,43 +149,47 @@ impl Body {
 
     async fn send_units(&mut self, last: bool) -> Result<()> {
         let Some(stripe) = self.units() else { return Ok(()) };
-        if self.set.is_none() {
-            let (volume, class, session) = (self.volume.id(), self.layout.pg_class(), self.session);
-            let target = Target { volume, class, session };
-            self.set = Some(SetWriter::new(self.volume.cluster().clone(), target, stripe));
-        }
+        let stream = match &self.set {
+            Some(stream) => stream.clone(),
+            None => {
+                let (volume, class, session) = (self.volume.id(), self.layout.pg_class(), self.session);
+                let target = Target { volume, class, session };
+                self.set.insert(start(self.volume.cluster().clone(), target, Shape::Units(stripe))?).clone()
+            }
+        };
+        let permit = stream.reserve(self.gather.len().min(round_bytes(stripe))).await?;
         let units = take_round(&mut self.gather, stripe);
-        let bytes: u64 = units.iter().map(|u| u.len() as u64).sum();
-        if let Some(set) = &mut self.set {
-            set.push(self.written, units, last).await?;
+        self.send_striped(&stream, units, last, permit).await?;
+        while self.places.awaited() > ROUNDS_MAX {
+            self.places.take_one("file").await?;
         }
-        self.written += bytes;
         Ok(())
     }
-    /// The set stays here until all is known: whoever is interrupted, or fails, gives back what it has.
+    /// What follows goes to another set. Whoever is interrupted, or fails, gives back what there is.
     async fn finish_set(&mut self) -> Result<()> {
-        let Some(set) = &mut self.set else { return Ok(()) };
-        set.finish().await?;
+        self.set = None;
         while self.places.awaited() > 0 {
             self.places.take_one("file").await?;
         }
-        let done = self.set.take().map(|set| set.done).unwrap_or_default();
-        for (extent, record) in done {
-            self.places.extents.push(extent);
-            self.places.sets.push(record);
-        }
         Ok(())
     }
-
     async fn send_rows(&mut self, stripe: Stripe, rows: u64, sync: bool) -> Result<()> {
-        let bytes = rows * stripe.row();
         let stream = self.striped_stream(stripe).await?;
-        let permit = stream.reserve(bytes as usize).await?;
+        let permit = stream.reserve((rows * stripe.row()) as usize).await?;
         let units = self.gather.take_units(rows as usize * usize::from(stripe.columns()), stripe.unit() as usize);
-        let (done, place) = oneshot::channel();
-        let (bytes_of, retry) = (Bytes::Units(units), Retry::default());
-        stream.push(Part { bytes: bytes_of, sync, done, show: None, retry, _permit: permit }).await?;
-        self.placing(bytes, ExtentKind::Erasure(stripe), place);
+        self.send_striped(&stream, units, sync, permit).await
+    }
+    async fn send_striped(
+        &mut self,
+        stream: &WriteStream,
+        units: Vec<SharedBuf>,
+        sync: bool,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<()> {
+        let (bytes, (done, place)) = (Bytes::Units(units), oneshot::channel());
+        let length = bytes.len();
+        stream.push(Part { bytes, sync, done, show: None, retry: Retry::default(), _permit: permit }).await?;
+        self.placing(length, place);
         Ok(())
     }
 
@@ -196,7 +204,7 @@ impl Body {
         let (data, lead) = with_lead(data, self.written);
         let runs = vec![(self.written, bytes, 0)];
         let place = self.send_segment(&stream, (data, lead), runs, sync, permit).await?;
-        self.placing(bytes, ExtentKind::Plain, place);
+        self.placing(bytes, place);
         Ok(())
     }
 
@@ -208,7 +216,7 @@ impl Body {
         (data, lead): (SharedBuf, usize),
         runs: Vec<(u64, u64, u64)>,
         sync: bool,
-        permit: tokio::sync::OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<oneshot::Receiver<Result<Placed>>> {
         let (done, durable) = oneshot::channel();
         let (place, show) = match &mut self.shown {
@@ -226,8 +234,8 @@ impl Body {
         Ok(place)
     }
 
-    fn placing(&mut self, length: u64, kind: ExtentKind, place: oneshot::Receiver<Result<Placed>>) {
-        self.places.push(Placing { file_offset: self.written, length, kind, place });
+    fn placing(&mut self, length: u64, place: oneshot::Receiver<Result<Placed>>) {
+        self.places.push(Placing { file_offset: self.written, length, place });
         self.written += length;
     }
 
@@ -267,10 +275,10 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         let places = std::mem::take(&mut self.places);
-        if places.is_empty() && self.set.is_none() && self.unnamed.is_none() {
+        if places.is_empty() && self.unnamed.is_none() {
             return;
         }
-        let remains = Remains { session: self.session, places, set: self.set.take(), unnamed: self.unnamed.take() };
+        let remains = Remains { session: self.session, places, unnamed: self.unnamed.take() };
         self.volume.discard_later(remains);
     }
 }

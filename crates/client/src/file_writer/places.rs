@@ -21,7 +21,6 @@ pub(crate) struct Places {
 pub(crate) struct Placing {
     pub file_offset: u64,
     pub length: u64,
-    pub kind: ExtentKind,
     pub place: oneshot::Receiver<Result<Placed>>,
 }
 
@@ -65,18 +64,23 @@ impl Places {
     /// Waits for the place of the first part. May be dropped and called again: a part stays until its place is known.
     pub(crate) async fn take_one(&mut self, shown_as: &str) -> Result<()> {
         let Some(first) = self.placing.front_mut() else { return Ok(()) };
-        let (file_offset, length, kind) = (first.file_offset, first.length, first.kind);
+        let (file_offset, length) = (first.file_offset, first.length);
         let outcome = (&mut first.place).await;
         self.placing.pop_front();
         let placed = match outcome {
             Ok(placed) => placed.map_err(|e| e.named(shown_as))?,
             Err(_) => return Err(ClientError::protocol(shown_as, "the stream that wrote it ended")),
         };
-        self.add(file_offset, length, kind, placed);
+        self.add(file_offset, length, placed);
         Ok(())
     }
-    fn add(&mut self, file_offset: u64, length: u64, kind: ExtentKind, placed: Placed) {
-        let flags = kind.to_flags();
+    fn add(&mut self, file_offset: u64, length: u64, placed: Placed) {
+        let flags = placed.kind.to_flags();
+        if let Some(set) = placed.set
+            && !self.sets.contains(&set)
+        {
+            self.sets.push(StripeSet::clone(&set));
+        }
         if let Some(last) = self.extents.last_mut()
             && last.pg == placed.chunk.pg.0
             && last.index == placed.chunk.index
@@ -113,8 +117,8 @@ mod tests {
         for (file_offset, length, kind, index, offset) in parts {
             let (done, place) = oneshot::channel();
             let chunk = ChunkId { pg: PgId(1), index };
-            done.send(Ok(Placed { chunk, offset })).expect("kept");
-            places.push(Placing { file_offset, length, kind, place });
+            done.send(Ok(Placed { chunk, offset, kind, set: None })).expect("kept");
+            places.push(Placing { file_offset, length, place });
         }
         while places.awaited() > 0 {
             places.take_one("file").await.expect("placed");
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!(lengths, [(0, 20, rows.to_flags()), (20, 10, rows.to_flags()), (30, 5, 0)]);
         let (done, place) = oneshot::channel::<Result<Placed>>();
         drop(done);
-        places.push(Placing { file_offset: 0, length: 1, kind: rows, place });
+        places.push(Placing { file_offset: 0, length: 1, place });
         assert!(places.take_one("file").await.is_err());
     }
 }

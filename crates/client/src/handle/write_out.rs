@@ -11,7 +11,7 @@ use crate::file_writer::body::Body;
 use crate::file_writer::places::Placing;
 use crate::meta::volume::Volume;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
-use cairn_types::{BLOCK_SIZE, ExtentKind, Layout, Stripe};
+use cairn_types::{BLOCK_SIZE, Layout, Stripe};
 use tokio::sync::oneshot;
 
 /// Runs shorter than this go into common segments.
@@ -138,13 +138,13 @@ async fn send(
     let within = runs.iter().map(|(offset, length, at)| (*offset, *length, at - first)).collect();
     let place = body.send_segment(&stream, (data, first as usize), within, true, permit).await?;
     if let [(file_offset, length, _)] = runs[..] {
-        body.places.push(Placing { file_offset, length, kind: ExtentKind::Plain, place });
+        body.places.push(Placing { file_offset, length, place });
         return Ok(());
     }
     let mut tell = Vec::with_capacity(runs.len());
     for (file_offset, length, at) in runs {
         let (done, place) = oneshot::channel::<Result<Placed>>();
-        body.places.push(Placing { file_offset, length, kind: ExtentKind::Plain, place });
+        body.places.push(Placing { file_offset, length, place });
         tell.push((done, at - first));
     }
     tokio::spawn(async move {

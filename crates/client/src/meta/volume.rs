@@ -79,7 +79,7 @@ impl Volume {
     pub fn as_user(&self, who: Credentials) -> Volume {
         Volume { caller: self.caller.as_user(who), ..self.clone() }
     }
-    /// The same with one append stream for a scheme: what is written through it lies close together in few chunks.
+    /// The same with one write stream for a scheme: what is written through it lies close together in few chunks.
     pub fn with_one_stream(self) -> Volume {
         Volume { streams_max: 1, ..self }
     }

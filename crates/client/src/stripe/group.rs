@@ -1,4 +1,5 @@
 //! The gathering of a file's bytes into stripe units, and how many rows are encoded and sent together.
+use crate::append::shape::round_bytes;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::Stripe;
 use std::collections::VecDeque;
@@ -20,6 +21,17 @@ pub(crate) const fn rows_of_group(stripe: Stripe) -> u64 {
 pub(crate) const fn read_bytes(stripe: Stripe) -> u64 {
     // Of whole shards what lies in one: the others are asked for as much if that one has to be computed.
     if stripe.is_whole_shards() { SHARD_BYTES_MAX } else { rows_of_group(stripe) * stripe.row() }
+}
+
+/// Units of the next round of a stripe set, as many as there are.
+pub(crate) fn take_round(gather: &mut Gather, stripe: Stripe) -> Vec<SharedBuf> {
+    let (unit, most) = (stripe.unit() as usize, round_bytes(stripe));
+    let whole = gather.len().min(most) / unit;
+    let mut units = gather.take_units(whole, unit);
+    if gather.len() > 0 && gather.len() < unit && units.len() * unit < most {
+        units.extend(gather.take_units(1, gather.len()));
+    }
+    units
 }
 
 /// Bytes of a file in their order, from which whole units are cut without copying where they lie in one buffer.

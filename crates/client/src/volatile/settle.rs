@@ -1,7 +1,7 @@
 //! Making files durable that were closed when all members had them in memory: some seconds later, or when somebody
 //! asks.
 //!
-//! Their bytes are kept by the append streams until they are durable, sent to other chunks when a member fails, as all
+//! Their bytes are kept by the write streams until they are durable, sent to other chunks when a member fails, as all
 //! bytes that are not durable. When all of a file's are durable, and the file names them where they are, the partition
 //! is told (`NoteDurable`).
 //!
@@ -120,13 +120,13 @@ impl Volume {
             let Some(mut shown) = file.state.lock().shown.pop_front() else { break };
             // Dropped here only with the process.
             let outcome = (&mut shown.durable).await;
-            let from = shown.at.get().copied();
+            let from = shown.at.get().cloned();
             let mut state = file.state.lock();
             match (outcome, from) {
                 (Ok(Ok(to)), Some(from)) if from != to => state.moved.push(Moved { runs: shown.runs, from, to }),
                 (Ok(Ok(_)), _) => {}
                 (Ok(Err(error)), _) => state.lost = Some(error),
-                (Err(_), _) => state.lost = Some(ClientError::protocol("append stream", "it ended while it was used")),
+                (Err(_), _) => state.lost = Some(ClientError::protocol("write stream", "it ended while it was used")),
             }
         }
         loop {

@@ -66,11 +66,11 @@ fn files_start_on_block_boundaries_and_are_told_when_durable() {
     answer(&mut chunk, 0, Some(4096), Some(9096));
     assert!(second_answer.try_recv().is_err(), "in order: the first is not acknowledged yet");
     answer(&mut chunk, 0, Some(0), None);
-    let id = chunk.id();
+    let at = |offset| Placed { chunk: made().chunk, offset, kind: ExtentKind::Plain, set: None };
     let placed = first_answer.try_recv().expect("answered").expect("placed");
-    assert_eq!(placed, Placed { chunk: id, offset: 0 });
+    assert_eq!(placed, at(0));
     let placed = second_answer.try_recv().expect("answered").expect("placed");
-    assert_eq!(placed, Placed { chunk: id, offset: 4106 });
+    assert_eq!(placed, at(4106));
     assert!(chunk.is_idle());
 }
 
@@ -137,7 +137,7 @@ fn rows_are_told_only_when_all_members_have_them_durably() {
     assert!(second_answer.try_recv().is_err(), "shard 3 did not acknowledge it");
     answer(&mut chunk, 3, Some(2 * UNIT), None);
     let placed = second_answer.try_recv().expect("answered").expect("placed");
-    assert_eq!(placed, Placed { chunk: chunk.id(), offset: 2 * 3 * UNIT });
+    assert_eq!((placed.chunk, placed.offset), (chunk.id(), 2 * 3 * UNIT));
     assert!(chunk.is_idle());
 }
 
@@ -171,4 +171,34 @@ fn a_chunk_takes_no_more_than_its_lanes_hold() {
     let (part, cuts, _answer) = group(1);
     chunk.place(part, cuts);
     assert!(!chunk.has_room(3 * CHUNK_SIZE_MAX) && chunk.has_room(3 * (CHUNK_SIZE_MAX - UNIT)));
+}
+
+/// Units would lie on other columns than readers look at, or a set be given back as what it is not.
+#[test]
+fn units_go_to_the_columns_of_a_set_in_turn() {
+    let stripe = Stripe::new(3, 2 * UNIT).expect("valid");
+    let chunk_of = |column: usize| ChunkId { pg: PgId(column as u32), index: 7 };
+    let lane = |column| Lane::new(Made { chunk: chunk_of(column), ..made() }, column, (10, vec![11], vec![10, 11]));
+    let mut chunk = OpenChunk::new((0..3).map(lane).collect(), ExtentKind::Set(stripe), 0);
+    let units = |count: usize, last: u64| {
+        let unit = |n| SharedBuf::from_owner(vec![n as u8; if n + 1 == count { last } else { 2 * UNIT } as usize]);
+        part(Bytes::Units((0..count).map(unit).collect()))
+    };
+    let (first, mut first_answer) = units(4, 2 * UNIT);
+    let (second, mut second_answer) = units(3, 100);
+    assert_eq!(send(&mut chunk, first), [(0, 0), (1, 0), (2, 0)]);
+    assert_eq!(chunk.cut(&second).iter().map(Cut::len).collect::<Vec<_>>(), [100, 2 * UNIT, 2 * UNIT]);
+    assert_eq!(send(&mut chunk, second), [(0, 4 * UNIT), (1, 2 * UNIT), (2, 2 * UNIT)]);
+    assert!(!chunk.has_room(2 * UNIT), "nothing follows a short unit");
+    for (lane, durable) in [4 * UNIT, 2 * UNIT, 2 * UNIT].into_iter().enumerate() {
+        assert!(first_answer.try_recv().is_err());
+        answer(&mut chunk, lane, Some(0), Some(durable));
+    }
+    let placed = first_answer.try_recv().expect("answered").expect("placed");
+    assert_eq!((placed.chunk, placed.offset, placed.kind), (chunk_of(0), 0, ExtentKind::Set(stripe)));
+    assert_eq!(placed.set.expect("a set").column_pgs, [0, 1, 2]);
+    assert!(second_answer.try_recv().is_err());
+    let back: Vec<_> = chunk.unsynced_places();
+    let plain = |column, offset, bytes| (chunk_of(column), ExtentKind::Plain, offset, bytes);
+    assert_eq!(back, [plain(0, 4 * UNIT, 100), plain(1, 2 * UNIT, 2 * UNIT), plain(2, 2 * UNIT, 2 * UNIT)]);
 }

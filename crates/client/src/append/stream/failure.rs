@@ -79,7 +79,7 @@ impl Stream {
         if known <= self.chunks[&key].lanes[number].made.epoch || !waits {
             return;
         }
-        let text = format!("{} is at {known} now, without a member that did not answer disk d{head}", chunk.pg);
+        let text = format!("{} is at {known} now, and disk d{head}, or one behind it, did not answer", chunk.pg);
         tracing::warn!(%chunk, text, "going on in another chunk");
         self.seal(&self.chunks[&key], None, std::future::ready(()));
         self.send_again(key, &NetError::Unknown(text));
