@@ -18,8 +18,6 @@ const FILES_MAX: usize = 5;
 const KNOWN: &[(&str, usize)] = &[
     ("cairn", 6),
     ("cli", 21),
-    // One object, the contents of an open file, whose operations have a file each.
-    ("client", 8),
     ("data", 29),
     ("dst", 8),
     ("erasure", 10),

@@ -12,7 +12,7 @@ use crate::append::segment::segment_buffer;
 use crate::attributes::Attributes;
 use crate::changes::{CloneRange, SetAttributes};
 use crate::error::{ClientError, Result};
-use crate::handle::file_data::CLONE_MIN;
+use crate::handle::file_data::clone::CLONE_MIN;
 use crate::meta::volume::{Volume, shown};
 use crate::trash::Trash;
 use body::Body;

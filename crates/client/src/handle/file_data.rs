@@ -8,19 +8,16 @@
 //! flight is never put over a newer one. Small dirty parts go in place instead (`in_place`): below all flights, they
 //! were there before any that is. Not here: when to write in the background, permissions, locks (`vfs`).
 mod change;
-mod clone;
+pub(crate) mod clone;
 mod flight;
 mod in_place;
 mod later;
 mod publish;
-mod read;
+pub(crate) mod read;
 mod rows;
 mod seek;
 mod show;
 mod turn;
-
-pub use clone::CLONE_MIN;
-pub use read::ReadPattern;
 
 use super::ahead::Blocks;
 use super::budget::Budget;
@@ -219,6 +216,23 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// A publish is on its way as long as it lives.
+struct Publishing<'a>(&'a FileData);
+
+impl<'a> Publishing<'a> {
+    fn begin(file: &'a FileData, state: &mut State) -> Self {
+        state.publishing = true;
+        Self(file)
+    }
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().publishing = false;
+        self.0.publish_ended.notify_waiters();
     }
 }
 

@@ -6,8 +6,7 @@
 //! (`order`); they count as durable only if the lease was still good when all members had answered; they stay in memory
 //! until then. The metadata is told of changes in place some time later (`tell`), and by giving the lease back.
 use super::flight::{FLIGHT_BYTES, RUNS_MAX};
-use super::publish::Publishing;
-use super::{By, FileData, State, TRIES};
+use super::{By, FileData, Publishing, State, TRIES};
 use crate::error::{ClientError, Result};
 use crate::handle::dirty::Dirty;
 use crate::handle::extents::{ExtentCache, Stretch};

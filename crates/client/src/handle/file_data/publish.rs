@@ -3,7 +3,7 @@ use super::flight::{Flight, RUNS_MAX};
 use super::in_place::Placed;
 use super::later::Along;
 use super::turn::InTurn;
-use super::{By, FileData, State};
+use super::{By, FileData, Publishing, State};
 use crate::attributes::Attributes;
 use crate::changes::{SetAttributes, SetTime};
 use crate::encoded_message::Coming;
@@ -348,23 +348,6 @@ impl State {
         let mtime_ns = self.mtime_ns.unwrap_or(0) as u64;
         // In the request 0 is the server's time; the servers were told of a time that was set, or are told next.
         PublishRequest { mtime_ns, keep_mtime: self.mtime_ns == Some(0), ..Default::default() }
-    }
-}
-
-/// As long as it lives.
-pub(super) struct Publishing<'a>(&'a FileData);
-
-impl<'a> Publishing<'a> {
-    pub(super) fn begin(file: &'a FileData, state: &mut State) -> Self {
-        state.publishing = true;
-        Self(file)
-    }
-}
-
-impl Drop for Publishing<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().publishing = false;
-        self.0.publish_ended.notify_waiters();
     }
 }
 
