@@ -17,6 +17,7 @@ use cairn_placement::{Place, sort_by_nearness};
 use cairn_types::{ChunkId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
+use cairn_wire::protection::Protection;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -290,6 +291,10 @@ impl Cluster {
             .disk_address(disk)
             .map(str::to_owned)
             .ok_or_else(|| NetError::NotSent(format!("the map names no node for disk d{disk}")))
+    }
+    /// How what is said of a chunk is kept on its way: as its volume wants it.
+    pub(crate) fn protection(&self, chunk: ChunkId) -> Protection {
+        self.view.read().protection(chunk.pg.0)
     }
     /// A disk and where it is, for people.
     pub(crate) fn disk_name(&self, disk: u32) -> String {

@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn places_go_to_their_files() {
         let chunks = vec![CompactChunk { pg: 1, index: 2 }];
-        let asked = CompactRequest { volume: 1, chunks, places: vec![5, 0, 5, 4096, 6, 8192, 7] };
+        let asked = CompactRequest { volume: 1, chunks, places: vec![5, 0, 5, 4096, 6, 8192, 7], ..Default::default() };
         let places = vec![(5, vec![0, 4096]), (6, vec![8192])];
         assert_eq!(move_out(&asked), FileWork::MoveOut { chunks: [(1, 2)].into(), places });
     }

@@ -155,13 +155,16 @@ pub struct VolumeEntry {
     pub trashed_ns: u64,
     /// When it is deleted for good, as the cluster is set now.
     pub trashed_until_ns: u64,
+    /// What is said of its chunks goes through TLS alone.
+    pub private: bool,
 }
 
 impl VolumeEntry {
     pub(crate) fn of_wire(found: manager::Volume) -> Self {
-        let manager::Volume { id, name, layout, deleted, created_ns, settings, trashed_ns, trashed_until_ns } = found;
+        let manager::Volume { id, name, layout, deleted, created_ns, settings, trashed_ns, trashed_until_ns, private } =
+            found;
         let settings = settings.into_iter().map(|item| (item.key, item.value)).collect();
-        Self { id, name, layout, deleted, created_ns, settings, trashed_ns, trashed_until_ns }
+        Self { id, name, layout, deleted, created_ns, settings, trashed_ns, trashed_until_ns, private }
     }
 }
 

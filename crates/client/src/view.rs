@@ -6,6 +6,7 @@ use crate::map::{Disk, Node, Partition, VolumeEntry};
 use cairn_types::{ClusterId, Epoch, InodeId, MemberState, PgClass, PgId, Scheme, StripeGroupId};
 use cairn_wire::data::PgState;
 use cairn_wire::manager::{ClusterMap, Pg, PgColumn};
+use cairn_wire::protection::Protection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -142,6 +143,15 @@ impl PgView {
 }
 
 impl ClusterView {
+    /// How what is said of a group's chunks is kept on its way, where there are keys. Of what is not known, nobody else
+    /// hears.
+    pub fn protection(&self, pg: u32) -> Protection {
+        let volume = self.pgs.get(&pg).and_then(|pg| self.volumes.get(&pg.volume));
+        match volume {
+            Some(volume) if !volume.private => Protection::Authenticated,
+            _ => Protection::Private,
+        }
+    }
     /// Takes a full map or a delta.
     pub(crate) fn apply(&mut self, map: ClusterMap) {
         if let Some(cluster) = ClusterId::from_slice(&map.cluster) {

@@ -36,6 +36,7 @@ mod overwrite_memory;
 mod pace;
 mod peer;
 mod ping;
+mod privacy;
 mod read;
 mod rebuild;
 mod rebuild_rows;
@@ -105,6 +106,7 @@ pub(crate) struct Inner {
     incarnation: AtomicU64,
     addresses: RwLock<BTreeMap<NodeId, String>>,
     volume_names: rights::VolumeNames,
+    privacy: privacy::Privacy,
     runtimes: Mutex<BTreeMap<(DiskId, PgId), Arc<PgRuntime>>>,
     suspects: Mutex<Suspects>,
     /// Chunks whose sealing is to be repeated.
@@ -278,6 +280,9 @@ impl Service for DataServer {
             if let Some(opcode) = Opcode::from_code(request.opcode) {
                 request.peer.note_refusal(opcode, &error);
             }
+            return reply.err(error);
+        }
+        if let Err(error) = self.inner.judge_privacy(&request) {
             return reply.err(error);
         }
         self.inner.watch_outcome(&request, &mut reply);

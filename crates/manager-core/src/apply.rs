@@ -17,7 +17,7 @@ mod volume_partitions;
 mod volumes;
 
 use crate::command::Command;
-use crate::config::layout_flaw;
+use crate::config::{Key, layout_flaw};
 use crate::items::{Cluster, clip};
 use crate::state::State;
 use cairn_types::{
@@ -180,10 +180,11 @@ impl State {
         if !flaws.is_empty() {
             return Ok(Outcome::Mistakes(flaws));
         }
-        let before = self.config.number(crate::config::Key::StripeGroups);
+        let before = [Key::StripeGroups, Key::PrivateData].map(|key| self.config.number(key));
         match self.config.set(command.items.iter().map(|item| (item.key.as_str(), item.value.as_str()))) {
             Ok(()) => {
-                self.touch_columns_if(before);
+                self.touch_columns_if(before[0]);
+                self.touch_volumes_if(before[1]);
                 Ok(Outcome::Done)
             }
             Err(mistakes) => Ok(Outcome::Mistakes(mistakes)),

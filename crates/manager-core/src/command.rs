@@ -547,6 +547,11 @@ fn is_staged(bits: u64) -> bool {
     Layout::from_bits(bits).is_some_and(|layout| layout.staged().is_some())
 }
 
+/// What nobody knows needs no level: it is refused.
+fn setting_level(item: &ConfigValue) -> u32 {
+    Key::from_name(&item.key).map_or(0, Key::level)
+}
+
 impl Command {
     /// The feature level from which on members understand it ([`cairn_types::feature`]). Written by hand: each new
     /// command, and each new field that `apply` looks at, gets the newest level.
@@ -555,7 +560,7 @@ impl Command {
             Self::Note(_) | Self::SetGray(_) => 1,
             Self::CreateVolume(command) if is_staged(command.layout) => STAGE_LEVEL,
             Self::StartJob(command) if is_staged(command.layout) => STAGE_LEVEL,
-            Self::SetVolume(_) => 4,
+            Self::SetVolume(command) => command.items.iter().map(setting_level).max().unwrap_or(0).max(4),
             Self::PartitionMarks(_) => 5,
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
             Self::DiskGenerations(_) | Self::TakeUp(_) | Self::TrashVolume(_) | Self::RestoreVolume(_) => 5,
@@ -569,11 +574,11 @@ impl Command {
             Self::BindNode(_) => BINDING_LEVEL,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
-                let levels = command.items.iter().filter_map(|item| {
+                let level = |item: &ConfigValue| {
                     let staged = item.value.parse().is_ok_and(|layout: Layout| layout.staged().is_some());
-                    Some(Key::from_name(&item.key)?.level().max(if staged { STAGE_LEVEL } else { 0 }))
-                });
-                levels.max().unwrap_or(0)
+                    setting_level(item).max(if staged && Key::from_name(&item.key).is_some() { STAGE_LEVEL } else { 0 })
+                };
+                command.items.iter().map(level).max().unwrap_or(0)
             }
             _ => 0,
         }

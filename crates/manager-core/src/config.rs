@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Feature level from which on there are staged layouts.
 pub const STAGE_LEVEL: u32 = 12;
+/// Feature level from which on volumes may have private data. Nodes that know it hold to it.
+pub const PRIVATE_LEVEL: u32 = 23;
 
 /// What a value has to be.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,8 @@ keys! {
         "placement groups of all volumes on one disk beyond which no more are made";
     PgsPerVolumeMax = "pgs_per_volume_max", "1024", Kind::Count(1, 100_000),
         "placement groups of one volume and scheme that take new chunks at the same time";
+    PrivateData = "private_data", "off", Kind::Switch,
+        "whether file data goes through TLS alone, where keys are required; a node's security.data may ask for it too";
     ProbeDeadline = "probe_deadline", "1s", Kind::Millis(50, 60_000),
         "time that a silent node gets to answer a probe";
     RebalanceAbove = "rebalance_above", "90", Kind::Count(0, 99),
@@ -146,6 +150,7 @@ impl Key {
             Key::PartitionLoad | Key::PartitionMemory => 6,
             Key::StageHours | Key::StageRate => STAGE_LEVEL,
             Key::StripeGroups => crate::stripe::STRIPE_LEVEL,
+            Key::PrivateData => PRIVATE_LEVEL,
             _ => 0,
         }
     }

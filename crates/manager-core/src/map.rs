@@ -325,6 +325,7 @@ pub fn volume_message(volume: &Volume, state: &State) -> wire::Volume {
         settings: volume.settings.items(),
         trashed_ns: volume.trashed.map_or(0, |since| since.0),
         trashed_until_ns: state.trashed_until(volume).map_or(0, |until| until.0),
+        private: volume.settings.is_on(Key::PrivateData, state.config()),
     }
 }
 

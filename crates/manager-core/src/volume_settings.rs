@@ -8,7 +8,7 @@ use cairn_wire::manager::ConfigItem;
 use std::collections::BTreeMap;
 
 /// What a volume may have of its own. Whoever does not know one refuses it: a new one needs a new feature level.
-pub const KEYS: [Key; 2] = [Key::RebalanceAbove, Key::RebalanceBelow];
+pub const KEYS: [Key; 3] = [Key::PrivateData, Key::RebalanceAbove, Key::RebalanceBelow];
 
 /// The values that were set, also where they are the same as the cluster's.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -38,6 +38,14 @@ impl VolumeSettings {
     /// When `key` is no number.
     pub fn number(&self, key: Key, cluster: &Config) -> u64 {
         self.own(key).unwrap_or_else(|| cluster.number(key))
+    }
+
+    /// Whether what is in force is `on`.
+    ///
+    /// # Panics
+    /// When `key` is neither on nor off.
+    pub fn is_on(&self, key: Key, cluster: &Config) -> bool {
+        self.values.get(&key).map_or_else(|| cluster.number(key) == 1, |value| value == "on")
     }
 
     fn own(&self, key: Key) -> Option<u64> {
@@ -88,12 +96,15 @@ mod tests {
         let (mut cluster, mut volume) = (Config::default(), VolumeSettings::default());
         assert_eq!(volume.set([("rebalance_above", "90")]), Ok(()));
         assert_eq!(cluster.set([("rebalance_above", "80"), ("rebalance_below", "50")]), Ok(()));
-        let of = |volume: &VolumeSettings| KEYS.map(|key| volume.number(key, &cluster));
+        let limits = [Key::RebalanceAbove, Key::RebalanceBelow];
+        let of = |volume: &VolumeSettings| limits.map(|key| volume.number(key, &cluster));
         assert_eq!(of(&volume), [90, 50], "a value that is the default is a value, too");
         let wrong = [("rebalance_above", "100"), ("repair_rate", "1m"), ("rebalance_below", "x")];
         let mistakes = volume.set(wrong.into_iter().chain([("rebalance_below", "60")])).expect_err("three mistakes");
         assert_eq!(mistakes.len(), 3, "{mistakes:?}");
-        assert!(mistakes[1].contains("\"repair_rate\" is no setting of a volume; there are rebalance_above"));
+        assert!(
+            mistakes[1].contains("\"repair_rate\" is no setting of a volume; there are private_data, rebalance_above")
+        );
         assert_eq!(of(&volume), [90, 50]);
         let mistakes = volume.set([("rebalance_below", "91")]).expect_err("above the ceiling");
         assert!(mistakes[0].contains("rebalance_below = 91 is more than rebalance_above = 90"), "{mistakes:?}");
@@ -101,5 +112,19 @@ mod tests {
         assert_eq!(volume.set([("rebalance_above", ""), ("rebalance_below", "")]), Ok(()));
         assert_eq!(volume, VolumeSettings::default());
         assert_eq!(of(&volume), [80, 50]);
+    }
+
+    /// A volume would lose what the cluster has for all, or could not be the one that differs.
+    #[test]
+    fn data_is_private_by_the_volume_else_by_the_cluster() {
+        let (mut cluster, mut volume) = (Config::default(), VolumeSettings::default());
+        let is = |volume: &VolumeSettings, cluster: &Config| volume.is_on(Key::PrivateData, cluster);
+        assert!(!is(&volume, &cluster));
+        assert_eq!(volume.set([("private_data", "on")]), Ok(()));
+        assert!(is(&volume, &cluster));
+        assert_eq!(cluster.set([("private_data", "on")]), Ok(()));
+        assert_eq!(volume.set([("private_data", "off")]), Ok(()));
+        assert!(!is(&volume, &cluster) && is(&VolumeSettings::default(), &cluster));
+        assert!(volume.set([("private_data", "yes")]).is_err());
     }
 }

@@ -11,6 +11,7 @@ mod map;
 pub(crate) mod marks;
 mod members;
 mod pgs;
+mod private_data;
 mod register;
 mod renew;
 mod report;

@@ -64,12 +64,22 @@ pub struct CallOptions {
     pub spread: u32,
     /// Where the answer's payload goes, if it fits; otherwise it goes into a buffer of the pool.
     pub into: Option<AlignedBuf>,
+    /// The least that keeps it on its way, where there are keys. An operation that needs more, and the other side, get
+    /// more.
+    pub protection: Protection,
 }
 
 impl CallOptions {
     /// Only the deadline is given.
     pub fn new(deadline: Duration) -> Self {
-        Self { deadline, trace_id: 0, lane: Lane::Auto, stream: None, spread: 0, into: None }
+        let protection = Protection::Private;
+        Self { deadline, trace_id: 0, lane: Lane::Auto, stream: None, spread: 0, into: None, protection }
+    }
+
+    /// Sets how it is kept on its way: what nobody says so of goes through TLS.
+    pub fn protected(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        self
     }
 
     /// Sets the trace id.
@@ -152,7 +162,7 @@ impl Links {
             lane => lane == Lane::Bulk,
         };
         let lanes = match &self.authenticated {
-            Some(lanes) if is_file_data(opcode) => lanes,
+            Some(lanes) if options.protection == Protection::Authenticated && is_file_data(opcode) => lanes,
             _ => &self.private,
         };
         let links = if bulk { &lanes.bulk } else { &lanes.small };

@@ -32,6 +32,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::frame::CallHeader;
 use cairn_wire::hello::Hello;
 use cairn_wire::holder::Holder;
+use cairn_wire::protection::Protection;
 use cairn_wire::rights::Rights;
 use parking_lot::Mutex;
 
@@ -63,6 +64,8 @@ pub struct PeerInfo {
     pub version: u32,
     /// Whom its certificate names; `None`: it speaks without TLS.
     pub holder: Option<Holder>,
+    /// How its connection keeps what goes over it, where it has a key.
+    pub protection: Protection,
     /// Where it is told what this peer was refused.
     pub audit: Audit,
     /// Whose keys the nodes have.
@@ -75,6 +78,11 @@ impl PeerInfo {
     pub fn limits(&self) -> Option<(&str, &Rights)> {
         let holder = self.holder.as_ref()?;
         Some((&holder.name, holder.limits()?))
+    }
+
+    /// Whether nobody between it and this process can read or change what is said.
+    pub fn is_private(&self) -> bool {
+        self.holder.is_some() && self.protection == Protection::Private
     }
 
     /// Whether its key has one of these roles; without a key nobody knows.

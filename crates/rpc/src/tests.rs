@@ -69,6 +69,8 @@ struct Told {
     held: Mutex<Vec<(u64, Reply)>>,
     oneways: Mutex<Vec<u64>>,
     echoed: Mutex<Vec<u64>>,
+    /// Whether nobody could listen to those.
+    private: Mutex<Vec<bool>>,
 }
 
 impl Told {
@@ -87,6 +89,7 @@ impl Service for Told {
             ECHO if request.oneway => self.oneways.lock().push(note.number),
             ECHO | DATA_ECHO => {
                 self.echoed.lock().push(note.number);
+                self.private.lock().push(request.peer.is_private());
                 reply.ok(&note, request.payload.map(AlignedBuf::freeze));
             }
             HOLD | DATA_HOLD => self.held.lock().push((note.number, reply)),

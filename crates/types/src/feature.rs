@@ -28,12 +28,13 @@
 //! | 19 | manager: stripe groups (log command 43, and what it leaves in the checkpoint), settings of this level |
 //! | 20 | partitions: extents in chunks of whole shards, and what those leave in records of shared and kept blocks; manager: their erasure groups |
 //! | 22 | manager: whose key a node has (log command 47, and what it leaves in the checkpoint) |
+//! | 23 | manager: volumes whose file data is private (`private_data` of the cluster or a volume), which data nodes hold to |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 22;
+pub const FEATURE_LEVEL: u32 = 23;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

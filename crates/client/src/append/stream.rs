@@ -310,7 +310,8 @@ impl Stream {
         let Some(to) = self.chunks.get_mut(&key).and_then(|chunk| chunk.lanes.get_mut(lane)) else { return };
         to.silence.asked(self.cluster.clock.now());
         let deadline = if synced { SYNC_DEADLINE } else { APPEND_DEADLINE };
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(to.made.chunk));
+        let kept = self.cluster.protection(to.made.chunk);
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(to.made.chunk)).protected(kept);
         let (net, sender) = (&self.cluster.net, self.sender.clone());
         let address = self.cluster.disk_address(to.head);
         let call = address.map(|address| net.call_with::<A, _>(&address, opcode, request, payload, options));

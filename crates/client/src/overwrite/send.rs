@@ -291,7 +291,7 @@ async fn ask(
         [piece] => Payload::One(piece.clone()),
         pieces => Payload::Many(pieces.to_vec()),
     };
-    let options = CallOptions::new(ATTEMPT).bulk().stream(stream_of(chunk));
+    let options = CallOptions::new(ATTEMPT).bulk().stream(stream_of(chunk)).protected(view.protection(chunk.pg.0));
     let call = cluster.net.call_with::<OverwriteResponse, _>(&address, Opcode::Overwrite, &request, payload, options);
     let mut call = std::pin::pin!(call);
     let mut silence = LOOK_AFTER;

@@ -260,7 +260,8 @@ pub(super) async fn read_member(
     let (chunk, sure) = (Some(header), piece.epoch == 0);
     let request = ReadRequest { chunk, offset: piece.offset, length, sure, ..ReadRequest::default() };
     let asked = cluster.clock.now();
-    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
+    let kept = cluster.protection(piece.chunk);
+    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32).protected(kept);
     let (answer, payload): (ReadResponse, _) =
         cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options).await.map_err(Refusal::new)?;
     latency.record(cluster.clock.now().since(asked));

@@ -132,7 +132,8 @@ async fn fetch(cluster: &Arc<Cluster>, range: ShardRange) -> std::result::Result
         sums: false,
     };
     let asked = cluster.clock.now();
-    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32);
+    let kept = cluster.protection(chunk);
+    let options = CallOptions::new(READ_DEADLINE).bulk().spread(cluster.rng.u64() as u32).protected(kept);
     let call = cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options);
     let (answer, payload): (ReadResponse, _) = call.await.map_err(ShardError::Net)?;
     cluster.shards.health.answered(disk, length, cluster.clock.now().since(asked));

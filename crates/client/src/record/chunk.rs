@@ -104,7 +104,8 @@ impl AppendChunk {
                 lanes: asks.lanes,
                 writer: asks.writer,
             };
-            let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id));
+            let kept = view.protection(self.id.pg.0);
+            let options = CallOptions::new(DEADLINE).bulk().stream(stream_of(self.id)).protected(kept);
             Ok::<_, NetError>(cluster.net.call_with(&address, Opcode::RecordAppend, &request, frames, options))
         });
         async move {

@@ -240,7 +240,8 @@ impl Inner {
         let header = ChunkHeader { disk: next.get(), ..along.header };
         let deadline = self.hop_deadline(along.chain.len(), self.config.sync_deadline);
         // Behind the appends of the same chunk, on the same connection.
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(along.trace_id);
+        let kept = self.privacy.protection(member.pg.volume);
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(along.trace_id).protected(kept);
         let (inner, pg, join) = (self.clone(), member.pg.clone(), join.clone());
         let peer = self.client.peer(&address);
         if along.opcode == Opcode::Seal {

@@ -364,7 +364,8 @@ impl Inner {
         let deadline = self.hop_deadline(asked.chain.len(), self.config.overwrite_deadline);
         let header = asked.chunk.map(|header| ChunkHeader { disk: next.get(), ..header });
         let request = OverwriteRequest { chunk: header, chain: rest.to_vec(), ..asked };
-        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(trace_id);
+        let kept = self.privacy.protection(member.pg.volume);
+        let options = CallOptions::new(deadline).bulk().stream(stream_of(id)).trace(trace_id).protected(kept);
         let (inner, pg, join) = (self.clone(), member.pg.clone(), join.clone());
         let peer = self.client.peer(&address);
         peer.call_then(Opcode::Overwrite.code(), &request, Payload::One(payload), options, move |outcome| {

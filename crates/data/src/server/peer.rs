@@ -41,7 +41,7 @@ impl Inner {
             Opcode::ReserveIndices => self.config.reserve_deadline,
             _ => self.config.peer_deadline,
         };
-        let options = CallOptions::new(deadline);
+        let options = CallOptions::new(deadline).protected(self.privacy.protection(pg.volume));
         let options = if bulk { options.bulk() } else { options };
         let answer = self.client.call(&address, opcode.code(), request, payload, options).await;
         let answer = answer.map_err(|error| hop_error(disk, error))?;

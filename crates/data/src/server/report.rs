@@ -57,6 +57,7 @@ impl Contributor for DataServer {
 
     fn map_changed(&self, change: &ClusterMap, term: u64) {
         self.inner.volume_names.apply(change);
+        self.inner.privacy.apply(change);
         {
             let mut addresses = self.inner.addresses.write();
             for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {

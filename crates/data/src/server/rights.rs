@@ -52,7 +52,7 @@ struct OfChunk {
 }
 
 /// The disk and the group that a request of a client is about; `None`: none.
-fn place(opcode: Opcode, request: &Request<'_>) -> Result<Option<(DiskId, PgId)>, WireError> {
+pub(super) fn place(opcode: Opcode, request: &Request<'_>) -> Result<Option<(DiskId, PgId)>, WireError> {
     let (disk, pg) = match opcode {
         Opcode::Allocate => request.decode().map(|asked: AllocateRequest| (asked.disk, asked.pg))?,
         Opcode::ListChunks => request.decode().map(|asked: ListChunksRequest| (asked.disk, asked.pg))?,

@@ -107,6 +107,7 @@ impl DataServer {
             incarnation: AtomicU64::new(0),
             addresses: RwLock::default(),
             volume_names: Default::default(),
+            privacy: Default::default(),
             runtimes: Mutex::new(BTreeMap::new()),
             suspects: Mutex::default(),
             unsealed: Mutex::default(),

@@ -70,6 +70,15 @@ impl State {
         Ok(Outcome::Done)
     }
 
+    /// Whether a volume's data is private may follow from the cluster's setting: the map tells it when that changes.
+    pub(super) fn touch_volumes_if(&mut self, private_before: u64) {
+        if self.config.number(Key::PrivateData) == private_before {
+            return;
+        }
+        let volumes: Vec<VolumeId> = self.volumes.values().filter(|volume| !volume.deleted).map(|v| v.id).collect();
+        volumes.into_iter().for_each(|id| self.touch(ItemKey::Volume(id)));
+    }
+
     /// What is promised, by the setting as it is now, stays: it may be lengthened, never shortened.
     pub(super) fn trash_volume(&mut self, time: WallTime, command: &TrashVolume) -> Result<Outcome, WireError> {
         let name = &command.name;

@@ -135,6 +135,7 @@ fn each_command_says_its_level() {
             items: ["node_timeout", key].map(|key| ConfigValue { key: key.into(), value: String::new() }).to_vec(),
         })
     };
+    let private = ConfigValue { key: "private_data".into(), value: "on".into() };
     for (command, level) in [
         (Command::GrantSessions(GrantSessions { count: 1 }), 0),
         (Command::Note(Note::default()), 1),
@@ -154,6 +155,8 @@ fn each_command_says_its_level() {
         (Command::CreateStripeGroups(CreateStripeGroups::default()), 19),
         (Command::BindNode(BindNode::default()), 22),
         (set("stripe_groups"), 19),
+        (set("private_data"), 23),
+        (Command::SetVolume(SetVolume { name: "v".into(), items: vec![private] }), 23),
         (set("probe_deadline"), 0),
         (set("spread_leaders_after"), 1),
         (set("no such key"), 0),

@@ -25,6 +25,7 @@ impl Manager {
     pub(crate) async fn set_config(&self, request: SetConfigRequest) -> Result<SetConfigResponse, WireError> {
         let items = values(request.items)?;
         self.permit()?;
+        self.check_private(&items)?;
         let told = items.clone();
         let outcome = self.execute(Command::SetConfig(SetConfig { items })).await?;
         Ok(answer(outcome, || {

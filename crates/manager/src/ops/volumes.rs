@@ -73,6 +73,7 @@ impl Manager {
         let SetVolumeRequest { name, items } = request;
         let items = config::values(items)?;
         self.permit()?;
+        self.check_private(&items)?;
         let told = items.clone();
         let outcome = self.execute(Command::SetVolume(SetVolume { name: name.clone(), items })).await?;
         let tell = |item: &ConfigValue| tracing::warn!(volume = %name, key = %item.key, value = %item.value, "setting changed");

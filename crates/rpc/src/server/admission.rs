@@ -87,9 +87,10 @@ pub(crate) struct Held {
 }
 
 impl Admission {
-    pub(crate) fn of(peer: &PeerInfo, protection: Protection, tls: Option<&Arc<Tls>>) -> Self {
+    pub(crate) fn of(peer: &PeerInfo, tls: Option<&Arc<Tls>>) -> Self {
         match (&peer.holder, tls) {
             (Some(holder), Some(tls)) => {
+                let protection = peer.protection;
                 let held = Held { tls: tls.clone(), holder: holder.clone(), version: 0, revoked: None, protection };
                 Self::Held(Box::new(held))
             }

@@ -364,7 +364,7 @@ impl Conn {
                 if peer.holder.is_none() {
                     add(&self.shared.stats.connections_plain, 1);
                 }
-                let admission = Admission::of(&peer, self.stream.protection(), self.shared.identity.tls());
+                let admission = Admission::of(&peer, self.shared.identity.tls());
                 self.phase = Phase::Serving(Arc::new(peer), admission);
                 let ours = self.shared.identity.hello();
                 let pushed =
@@ -428,7 +428,8 @@ impl Conn {
             audit.refused(&Refusal { from, name, operation: "hello", why: &error.message });
             (CloseReason::NotAllowed, error)
         })?;
-        let peer = PeerInfo { addr: self.addr, hello: theirs, version, holder, audit, node_keys };
+        let (addr, protection) = (self.addr, self.stream.protection());
+        let peer = PeerInfo { addr, hello: theirs, version, holder, protection, audit, node_keys };
         if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
             sink.entered(&peer);
         }

@@ -11,6 +11,7 @@ use crate::CallError;
 use cairn_security::{CODE_LEN, Mode};
 use cairn_wire::audience::Caller;
 use cairn_wire::frame::{FrameHeader, HEADER_LEN};
+use cairn_wire::protection::Protection;
 
 /// What somebody in between does to frames of one direction. The hello is frame 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,8 +121,13 @@ fn pass_on(
     }
 }
 
+/// For file data that may be seen on its way.
+fn open() -> CallOptions {
+    long().bulk().protected(Protection::Authenticated)
+}
+
 fn tell(client: &Client, addr: &str, number: u64, payload: impl Into<Payload>) -> Result<Response, CallError> {
-    wait(client.call(addr, DATA_ECHO, &note(number), payload, long().bulk()))
+    wait(client.call(addr, DATA_ECHO, &note(number), payload, open()))
 }
 
 /// Bytes would be lost, mixed up, or be encrypted at the cost of everybody; or what is no file data would be open to
@@ -135,11 +141,11 @@ fn file_data_goes_outside_of_tls_and_nothing_else_does() {
         let bytes = pattern_bytes(size);
         let sent = tell(&client, &addr(&server), 1, shared(bytes.clone())).expect("echoed");
         assert_eq!(sent.payload.map_or(Vec::new(), |payload| payload.to_vec()), bytes, "{size} there and back");
-        let got = wait(client.call(&addr(&server), DATA_PAYLOAD, &note(size as u64), (), long().bulk()));
+        let got = wait(client.call(&addr(&server), DATA_PAYLOAD, &note(size as u64), (), open()));
         assert_eq!(got.expect("got").payload.map_or(Vec::new(), |payload| payload.to_vec()), bytes, "{size} in pieces");
     }
     let calls: Vec<_> =
-        (0..500).map(|i| client.call(&addr(&server), DATA_ECHO, &note(i), (), long().bulk().stream(3))).collect();
+        (0..500).map(|i| client.call(&addr(&server), DATA_ECHO, &note(i), (), open().stream(3))).collect();
     for (i, call) in calls.into_iter().enumerate() {
         assert_eq!(number_of(&wait(call).expect("answered")), i as u64);
     }
@@ -179,6 +185,25 @@ fn either_side_keeps_its_data_private() {
     }
 }
 
+/// File data of a volume that wants it hidden would be open to who listens, because it is allowed for others.
+#[test]
+fn a_call_that_wants_more_goes_through_tls() {
+    let keys = Keys::new();
+    let (server, told) = serve_as(keys.server(Mode::Required, 0), config());
+    let between = Between::new(&server, Meddling::Nothing, Meddling::Nothing);
+    let client = client_as(keys.client("alice", Caller::Client));
+    let bytes = b"what a file of such a volume has".to_vec();
+    for number in 1..=2 {
+        let call = client.call(&between.addr, DATA_ECHO, &note(number), shared(bytes.clone()), long().bulk());
+        assert_eq!(wait(call).expect("echoed").payload.expect("a payload")[..], bytes[..]);
+        assert!(!between.left_tls.load(Relaxed) && !between.has_seen(&bytes));
+    }
+    tell(&client, &between.addr, 3, shared(bytes.clone())).expect("echoed");
+    assert!(between.left_tls.load(Relaxed) && between.has_seen(&bytes));
+    assert_eq!(*told.echoed.lock(), [1, 2, 3]);
+    assert_eq!(*told.private.lock(), [true, true, false], "the service knows which is which");
+}
+
 /// Somebody in between would have a server do what nobody asked for, do it twice, or in another order; or a client
 /// believe what no server said.
 #[test]
@@ -193,7 +218,7 @@ fn whoever_changes_repeats_or_leaves_out_a_frame_ends_the_connection() {
         let between = Between::new(&server, meddling, Meddling::Nothing);
         // The first of them is meddled with; what comes behind it is not taken either, for then it is not the next one.
         let calls: Vec<_> =
-            (1..=2).map(|i| client.call(&between.addr, DATA_ECHO, &note(i), (), long().bulk().stream(1))).collect();
+            (1..=2).map(|i| client.call(&between.addr, DATA_ECHO, &note(i), (), open().stream(1))).collect();
         let outcomes: Vec<_> = calls.into_iter().map(wait).collect();
         assert!(outcomes[1].is_err(), "{meddling:?}: {outcomes:?}");
         until(|| closed(&server, CloseReason::BadFrame) == 1);
@@ -204,7 +229,7 @@ fn whoever_changes_repeats_or_leaves_out_a_frame_ends_the_connection() {
         let (server, _) = serve_as(identity.clone(), config());
         let between = Between::new(&server, Meddling::Nothing, meddling);
         let calls: Vec<_> =
-            (1..=2).map(|i| client.call(&between.addr, DATA_ECHO, &note(i), (), long().bulk().stream(1))).collect();
+            (1..=2).map(|i| client.call(&between.addr, DATA_ECHO, &note(i), (), open().stream(1))).collect();
         let believed: Vec<_> = calls.into_iter().map(|call| wait(call).map(|answer| number_of(&answer)).ok()).collect();
         let first = if matches!(meddling, Meddling::Repeats(_)) { Some(1) } else { None };
         assert_eq!(believed, [first, None], "{meddling:?} of answers");
@@ -219,7 +244,7 @@ fn calls_that_are_given_up_before_they_are_sent_leave_no_gap() {
     let identity = keys.client("alice", Caller::Client);
     let one_at_a_time = ClientConfig { in_flight_max: 1, ..patient() };
     let client = Client::with_threads(1, one_at_a_time, identity).expect("threads");
-    let call = |opcode, number| client.call(&addr(&server), opcode, &note(number), (), long().bulk().stream(1));
+    let call = |opcode, number| client.call(&addr(&server), opcode, &note(number), (), open().stream(1));
     let held = call(DATA_HOLD, 1);
     until(|| told.held() == 1);
     let (given_up, waits) = (call(DATA_ECHO, 2), call(DATA_ECHO, 3));

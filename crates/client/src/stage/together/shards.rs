@@ -218,7 +218,7 @@ impl Work<'_> {
         let failed = |error: NetError| unsound(chunk, format!("d{disk}: {}", error.text()));
         let address = self.cluster.disk_address(disk).map_err(failed)?;
         let payload = payload.map_or(Payload::None, Payload::One);
-        let options = CallOptions::new(DEADLINE).bulk();
+        let options = CallOptions::new(DEADLINE).bulk().protected(self.cluster.protection(chunk));
         let call = self.cluster.net.call_with(&address, Opcode::Append, &request, payload, options);
         call.await.map(|(answer, _)| answer).map_err(failed)
     }
@@ -329,7 +329,7 @@ async fn read_source(cluster: &Cluster, disk: u32, epochs: &ReadEpochs, source: 
     let request = ReadRequest { chunk: Some(header), offset, length, sure: true, ..ReadRequest::default() };
     let failed = |error: NetError| unsound(chunk, format!("d{disk}: {}", error.text()));
     let address = cluster.disk_address(disk).map_err(failed)?;
-    let options = CallOptions::new(DEADLINE).bulk();
+    let options = CallOptions::new(DEADLINE).bulk().protected(cluster.protection(chunk));
     let call = cluster.net.call_with(&address, Opcode::Read, &request, Payload::None, options);
     let (answer, payload): (ReadResponse, _) = call.await.map_err(failed)?;
     let payload = payload.unwrap_or_else(|| AlignedBuf::unpooled(0));
