@@ -34,7 +34,8 @@ stage() {
     install -D -m 755 scripts/mount.cairn "$tree/usr/sbin/mount.cairn"
     ln -s mount.cairn "$tree/usr/sbin/mount.fuse.cairn"
     install -D -m 644 packaging/systemd/cairn@.service "$tree/usr/lib/systemd/system/cairn@.service"
-    install -m 644 packaging/systemd/cairn-backup.service packaging/systemd/cairn-backup.timer "$tree/usr/lib/systemd/system/"
+    install -m 644 packaging/systemd/cairn-backup.service packaging/systemd/cairn-backup.timer \
+        packaging/systemd/cairn-authority.service "$tree/usr/lib/systemd/system/"
     install -D -m 644 packaging/logrotate/cairn "$tree/etc/logrotate.d/cairn"
     install -D -m 644 packaging/systemd/sysusers.conf "$tree/usr/lib/sysusers.d/cairn.conf"
     install -D -m 644 packaging/systemd/tmpfiles.conf "$tree/usr/lib/tmpfiles.d/cairn.conf"

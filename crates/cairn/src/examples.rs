@@ -156,7 +156,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("admin events", &["cairn admin events --since 2h", "cairn admin events --node n17 --kind node-down --follow"]),
     ("admin volume ls", &["cairn admin volume ls"]),
     ("admin volume create", &["cairn admin volume create home", "cairn admin volume create archive --layout r3"]),
-    ("admin volume set", &["cairn admin volume set default rebalance_above=80 rebalance_below=60"]),
+    (
+        "admin volume set",
+        &[
+            "cairn admin volume set default rebalance_above=80 rebalance_below=60",
+            "cairn admin volume set docs private_data=on",
+        ],
+    ),
     ("admin volume delete", &["cairn admin volume delete scratch"]),
     ("admin volume restore", &["cairn admin volume restore scratch"]),
     ("admin volume purge", &["cairn admin volume purge scratch --yes"]),

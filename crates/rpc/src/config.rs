@@ -33,6 +33,12 @@ pub const GREETING_PART: usize = 4;
 pub const GREETING_MAX: usize = 1024;
 /// So many may be without a hello at any rate: several clients connect at the same moment.
 pub const GREETING_MIN: usize = 16;
+/// Connections that wait until they are looked at, where too many are; no more than one in [`GREETING_PART`] of all. Of
+/// more the one that waits longest goes.
+pub const LINE_MAX: usize = 4096;
+/// Of a site that has most of those that are looked at, one goes for one that waits, no sooner than this after the one
+/// before.
+pub const LINE_PACE: Duration = Duration::from_millis(1);
 /// A handshake of TLS takes no more bytes of a stranger: a certificate that names the most volumes and users fits three
 /// times.
 pub const HANDSHAKE_BYTES_MAX: usize = 24 << 10;

@@ -52,6 +52,7 @@ mod older;
 mod packages;
 mod partitions;
 mod private;
+mod private_volumes;
 mod proxy;
 mod python;
 mod quickstart;

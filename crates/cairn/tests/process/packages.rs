@@ -60,6 +60,7 @@ const FILES: &[&str] = &[
     "usr/lib/systemd/system/cairn@.service",
     "usr/lib/systemd/system/cairn-backup.service",
     "usr/lib/systemd/system/cairn-backup.timer",
+    "usr/lib/systemd/system/cairn-authority.service",
     "usr/share/cairn/restore-drill",
     "usr/share/cairn/templates/backup.env",
     "usr/share/cairn/monitoring/alerts.yml",
@@ -292,7 +293,7 @@ fn the_unit_is_one_for_systemd() {
     };
     verify(&unit);
     secure(&unit);
-    for name in ["cairn-backup.service", "cairn-backup.timer"] {
+    for name in ["cairn-backup.service", "cairn-backup.timer", "cairn-authority.service"] {
         let text_of_unit = fs::read_to_string(project().join("packaging/systemd").join(name)).expect("the unit");
         let unit = root.join("usr/lib/systemd/system").join(name);
         fs::write(&unit, text_of_unit.replace("/usr/bin/cairn", binary())).expect("unit");

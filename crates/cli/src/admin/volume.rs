@@ -38,7 +38,7 @@ enum Verb {
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         partitions: u32,
     },
-    /// Set limits of a volume in the place of the cluster's: rebalance_above, rebalance_below
+    /// Set of a volume what differs from the cluster: private_data, rebalance_above, rebalance_below
     Set {
         name: String,
         /// KEY=VALUE; an empty value: as the cluster has it

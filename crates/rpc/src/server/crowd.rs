@@ -40,6 +40,12 @@ impl<T> Crowd<T> {
         Some(who)
     }
 
+    /// Whether where somebody comes from has far less of it than where most come from.
+    pub(super) fn has_few_of(&self, from: IpAddr) -> bool {
+        let most = self.of_site.values().map(BTreeSet::len).max().unwrap_or(0);
+        self.of_site.get(&site(from)).map_or(0, BTreeSet::len) < most / 2
+    }
+
     /// Takes out who is to go for another.
     pub(super) fn make_room(&mut self) -> Option<T> {
         let most = self.of_site.values().max_by_key(|numbers| numbers.len())?;
@@ -97,6 +103,17 @@ mod tests {
             (2, Some(998), Some(999), None)
         );
         assert!(crowd.of_site.is_empty());
+    }
+
+    /// Who comes alone would have to wait behind a flood, or the flood would not have to wait.
+    #[test]
+    fn where_few_come_from_is_told_from_where_most_do() {
+        let (mut crowd, address) = (Crowd::default(), |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+        assert!(!crowd.has_few_of(address(1)));
+        (0..8).for_each(|number| crowd.enter(number, address(1), ()));
+        (8..11).for_each(|number| crowd.enter(number, address(2), ()));
+        (11..15).for_each(|number| crowd.enter(number, address(3), ()));
+        assert_eq!([0, 1, 2, 3].map(|last| crowd.has_few_of(address(last))), [true, false, true, false]);
     }
 
     /// Alone, whoever came first goes.

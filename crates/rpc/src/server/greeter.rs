@@ -1,21 +1,25 @@
 //! Where new connections of a server with a key are looked at first: a thread of its own, on which handshakes of TLS
 //! run.
 //!
-//! A flood of them takes the time of this thread and of no other, and those that are served go on. Invariants: at most
-//! as many are looked at as may be without a hello, and of more an old one goes ([`Crowd`]), since whoever means it
-//! goes on at once; each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`]; what leaves for the
-//! threads that serve is a plain connection whose first byte is there, or one through TLS whose peer's certificate was
-//! checked. Not here: keys (`security`), what a peer may ask (`admission.rs`).
+//! A flood of them takes the time of this thread and of no other, and the others go first where the machine is busy.
+//! Invariants: at most as many are looked at as may be without a hello. When there are more, an old one goes
+//! ([`Crowd`]), since whoever means it goes on at once: at once for those from where few are, at a pace for a site that
+//! has most. Its others wait in a line, the newest first, for a time, and are not looked at. So strangers that come again
+//! as they are closed come at that pace. Each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`];
+//! what leaves for the threads that serve is a plain connection whose first byte is there, or one through TLS whose
+//! peer's certificate was checked. Not here: keys (`security`), what a peer may ask (`admission.rs`).
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_security::{agreed, explain};
 use cairn_wire::protection::Protection;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::ServerShared;
@@ -24,11 +28,14 @@ use super::stats::CloseReason;
 use super::thread::{Accepted, Arrived, ThreadHandle};
 use crate::audit::Refusal;
 use crate::carrier::Carrier;
-use crate::config::HANDSHAKE_BYTES_MAX;
+use crate::config::{GREETING_PART, HANDSHAKE_BYTES_MAX, LINE_MAX, LINE_PACE};
 use crate::stream::left_by_server;
 
 /// What a handshake of TLS begins with.
 const TLS_FIRST: u8 = 0x16;
+
+/// How much later than others this thread runs where there are more threads than processors.
+const NICE: i32 = 5;
 
 type Threads = Vec<mpsc::UnboundedSender<Accepted>>;
 
@@ -42,9 +49,13 @@ pub(super) fn spawn(
     let (stop, stopped) = watch::channel(None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let greeter = Greeter { shared: shared.clone(), acceptor, threads };
-    let join = std::thread::Builder::new()
-        .name(format!("{}-tls", shared.config.thread_name))
-        .spawn(move || runtime.block_on(greeter.run(incoming, stopped)))?;
+    let join = std::thread::Builder::new().name(format!("{}-tls", shared.config.thread_name)).spawn(move || {
+        // Without it strangers take what there is of a machine that is busy; they are bounded all the same.
+        if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+            tracing::debug!(%error, "handshakes run with the priority of the rest");
+        }
+        runtime.block_on(greeter.run(incoming, stopped));
+    })?;
     Ok((ThreadHandle::new(stop, join), sender))
 }
 
@@ -54,49 +65,105 @@ struct Greeter {
     threads: Threads,
 }
 
+/// Those that are looked at, and those that are not yet.
+#[derive(Default)]
+struct Greeting {
+    tasks: JoinSet<u64>,
+    crowd: Crowd<AbortHandle>,
+    /// The newest is the last one.
+    line: VecDeque<(Instant, Accepted)>,
+    number: u64,
+}
+
 impl Greeter {
     async fn run(
         self,
         mut incoming: mpsc::UnboundedReceiver<Accepted>,
         mut stopped: watch::Receiver<Option<Duration>>,
     ) {
-        let mut greeting = JoinSet::new();
-        let mut crowd: Crowd<AbortHandle> = Crowd::default();
-        let mut number = 0u64;
+        let mut greeting = Greeting::default();
+        let mut pace = tokio::time::interval(LINE_PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // An error means that the server is gone.
                 _ = stopped.changed() => return,
-                Some(accepted) = incoming.recv() => {
-                    self.make_room(&mut crowd);
-                    number += 1;
-                    let to = self.threads[number as usize % self.threads.len()].clone();
-                    let from = accepted.addr.ip();
-                    let greet = greet(self.shared.clone(), self.acceptor.clone(), accepted, to);
-                    crowd.enter(number, from, greeting.spawn(async move {
-                        greet.await;
-                        number
-                    }));
-                }
-                Some(ended) = greeting.join_next() => match ended {
-                    Ok(number) => drop(crowd.leave(number)),
-                    Err(error) if error.is_panic() => {
-                        crowd.forget(AbortHandle::is_finished);
-                        tracing::error!(%error, "a handshake panicked; its connection was closed");
+                Some(accepted) = incoming.recv() => self.arrived(&mut greeting, accepted),
+                Some(ended) = greeting.tasks.join_next() => {
+                    match ended {
+                        Ok(number) => drop(greeting.crowd.leave(number)),
+                        Err(error) if error.is_panic() => {
+                            greeting.crowd.forget(AbortHandle::is_finished);
+                            tracing::error!(%error, "a handshake panicked; its connection was closed");
+                        }
+                        Err(_) => {}
                     }
-                    Err(_) => {}
+                    self.next_of_line(&mut greeting);
+                }
+                _ = pace.tick(), if !greeting.line.is_empty() => {
+                    self.end_waits(&mut greeting);
+                    self.make_room(&mut greeting);
+                    self.next_of_line(&mut greeting);
                 }
             }
         }
     }
 
-    fn make_room(&self, crowd: &mut Crowd<AbortHandle>) {
-        if crowd.len() >= self.shared.seats.greeting_max()
-            && let Some(goes) = crowd.make_room()
+    fn is_full(&self, greeting: &Greeting) -> bool {
+        greeting.crowd.len() >= self.shared.seats.greeting_max()
+    }
+
+    fn arrived(&self, greeting: &mut Greeting, accepted: Accepted) {
+        if self.is_full(greeting) && greeting.crowd.has_few_of(accepted.addr.ip()) {
+            self.make_room(greeting);
+        }
+        if !self.is_full(greeting) {
+            return self.look_at(greeting, accepted);
+        }
+        let line_max = LINE_MAX.min(self.shared.config.connections_max / GREETING_PART);
+        if greeting.line.len() >= line_max && greeting.line.pop_front().is_some() {
+            self.shared.stats.count_closed(CloseReason::MadeRoom);
+        }
+        greeting.line.push_back((Instant::now(), accepted));
+    }
+
+    fn make_room(&self, greeting: &mut Greeting) {
+        if self.is_full(greeting)
+            && let Some(goes) = greeting.crowd.make_room()
         {
             goes.abort();
             self.shared.stats.count_closed(CloseReason::MadeRoom);
         }
+    }
+
+    fn next_of_line(&self, greeting: &mut Greeting) {
+        if !self.is_full(greeting)
+            && let Some((_, accepted)) = greeting.line.pop_back()
+        {
+            self.look_at(greeting, accepted);
+        }
+    }
+
+    /// Those that wait as long as a hello may take are closed.
+    fn end_waits(&self, greeting: &mut Greeting) {
+        let timeout = self.shared.config.hello_timeout;
+        while greeting.line.front().is_some_and(|(since, _)| since.elapsed() >= timeout) {
+            greeting.line.pop_front();
+            self.shared.stats.count_closed(CloseReason::HelloTimeout);
+        }
+    }
+
+    fn look_at(&self, greeting: &mut Greeting, accepted: Accepted) {
+        greeting.number += 1;
+        let number = greeting.number;
+        let to = self.threads[number as usize % self.threads.len()].clone();
+        let from = accepted.addr.ip();
+        let greet = greet(self.shared.clone(), self.acceptor.clone(), accepted, to);
+        let task = greeting.tasks.spawn(async move {
+            greet.await;
+            number
+        });
+        greeting.crowd.enter(number, from, task);
     }
 }
 

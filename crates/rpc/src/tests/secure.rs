@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::hostile::{dial, greeted, hello_frame, is_cut_off, read_frame};
 use super::*;
@@ -306,4 +307,22 @@ fn plain_frames_are_served_by_permissive_servers_as_ever() {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n and so on").expect("sent");
     assert!(is_cut_off(stream));
     until(|| closed(&server, CloseReason::BadFrame) == 1);
+}
+
+/// Strangers with more connections than are looked at would keep out those who come from elsewhere, or from the same
+/// place.
+#[test]
+fn a_crowd_of_strangers_waits_and_others_do_not() {
+    let keys = Keys::new();
+    // 64 are looked at, and as many wait.
+    let bounds = ServerConfig { connections_max: 256, hello_timeout: Duration::from_secs(600), ..config() };
+    let (server, _) = serve_as(keys.server(Mode::Required, 0), bounds);
+    let silent: Vec<TcpStream> = (0..150).map(|_| dial(&server)).collect();
+    let client = client_as(keys.client("alice", Caller::Client));
+    assert!(echo(&client, &server).is_ok());
+    // The ones that are too many, and then, at a pace, one for each that waits.
+    until(|| closed(&server, CloseReason::MadeRoom) >= 85);
+    assert_eq!(closed(&server, CloseReason::HelloTimeout), 0);
+    drop(silent);
+    until(|| server.stats().connections_open.load(Relaxed) <= 1);
 }
