@@ -9,6 +9,7 @@ use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
+use cairn_security::Tls;
 use cairn_sim::{SimDisk, SimRng};
 use cairn_types::{MemberState, Scheme};
 use cairn_wire::Opcode;
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use crate::data_node::DataNode;
 use crate::ground::new_disk;
 use crate::head::{Head, Roles};
+use crate::keyring::{self, Keyring};
 use crate::links::host_of;
 use crate::plug::Plug;
 use crate::roster::Roster;
@@ -48,13 +50,13 @@ pub fn head_disk(seed: u64, place: usize, times: u64) -> SimDisk {
 }
 
 /// Calls from a machine that no fault of the network is for. Who did not answer is tried again at once.
-fn direct_client(host: usize) -> Result<cairn_rpc::Client, String> {
+fn direct_client(host: usize, key: Option<Arc<Tls>>) -> Result<cairn_rpc::Client, String> {
     let _there = cairn_dst::host::enter(host);
     cairn_dst::links::spare(host);
     let at_once = Duration::from_millis(1);
     let pool = BufPool::new(64 << 20);
     let config = ClientConfig { pool, backoff_min: at_once, backoff_max: at_once, ..ClientConfig::default() };
-    cairn_rpc::Client::with_threads(1, config, Identity::client()).map_err(|error| error.to_string())
+    cairn_rpc::Client::with_threads(1, config, Identity::client_with_key(key)).map_err(|error| error.to_string())
 }
 
 /// A cluster in this process.
@@ -79,7 +81,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a cluster.
     pub(crate) fn start(seed: u64, shape: &Shape) -> Result<Self, String> {
-        let Shape { managers, heads: meta, nodes: data_nodes, jobs, .. } = *shape;
+        let Shape { managers, heads: meta, nodes: data_nodes, jobs, keys, .. } = *shape;
         let heads = meta + usize::from(shape.other_manager);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -88,7 +90,12 @@ impl Cluster {
             .build()
             .map_err(|error| error.to_string())?;
         let plugs: Vec<_> = (0..heads + data_nodes).map(|place| Arc::new(Plug::new(place))).collect();
-        let roster = Roster::new(&plugs[..managers]);
+        let keys = match keys {
+            None => Keyring::default(),
+            Some(process) => Keyring::make(plugs.len(), &keyring::directory(process))?,
+        };
+        let director = keys.director();
+        let roster = Roster::new(&plugs[..managers], keys);
         let head = |place: usize| {
             let roles = match place {
                 _ if place < managers => Roles::Both,
@@ -100,7 +107,7 @@ impl Cluster {
         };
         let node = |place: usize| Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs));
         let (all, nodes) = ((0..heads).map(head).collect(), (heads..plugs.len()).map(node).collect());
-        let (direct, only_head) = (direct_client(host_of(plugs.len()))?, managers == 1);
+        let (direct, only_head) = (direct_client(host_of(plugs.len()), director)?, managers == 1);
         let numbers = Mutex::default();
         let cluster = Self { roster, only_head, heads: all, nodes, plugs, numbers, direct, runtime };
         cluster.set_clocks(seed);
@@ -213,7 +220,8 @@ impl Cluster {
     /// A client as any front has it.
     pub fn connect(&self) -> Result<Client, String> {
         let patience = if self.only_head { PATIENCE } else { PATIENCE_OF_THREE };
-        let options = ConnectOptions { patience, key: Key::None, ..ConnectOptions::new(self.roster.addresses()) };
+        let key = self.roster.keys.client().map_or(Key::None, Key::Given);
+        let options = ConnectOptions { patience, key, ..ConnectOptions::new(self.roster.addresses()) };
         self.runtime.block_on(Client::connect(options)).map_err(|error| error.to_string())
     }
 

@@ -206,7 +206,7 @@ impl DataNode {
     pub fn start(&mut self) -> Result<(), String> {
         assert!(self.running.is_none(), "it runs already");
         let _there = cairn_dst::host::enter(host_of(self.place));
-        let ground = Ground::lay(&self.home, None)?;
+        let ground = Ground::lay(&self.home, None, self.roster.keys.server(self.place, false))?;
         let router = Arc::new(Router::default());
         let server = ground.bind(&self.plug, router.clone())?;
         let mut config = config(&self.disk);

@@ -16,6 +16,8 @@ pub struct Order {
     pub jobs: usize,
     pub steps: usize,
     pub scale: usize,
+    /// Nobody is served without a key.
+    pub keys: bool,
     /// None is begun any more once one has failed.
     pub until_failure: bool,
 }
@@ -43,6 +45,9 @@ pub fn one(program: &Path, seed: u64, order: Order, lane: usize) -> Ended {
     let numbers = [("--seed", seed), ("--steps", steps), ("--scale", scale), ("--lane", lane as u64)];
     for (name, value) in numbers {
         command.arg(name).arg(value.to_string());
+    }
+    if order.keys {
+        command.arg("--keys");
     }
     match command.output() {
         Ok(output) => {

@@ -9,6 +9,7 @@ use cairn_format::label::LabelKind;
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
 use cairn_raft_host::{MarkBook, RaftHost, RpcTransport};
 use cairn_rpc::{Client, ClientConfig, Identity, LeaderClient, Reply, Request, Server, ServerConfig, Service};
+use cairn_security::Tls;
 use cairn_sim::{SimDisk, SimDiskOptions, SimRng};
 use cairn_store::LabelledDir;
 use cairn_types::{ClusterId, ErrorCode, NodeId};
@@ -46,8 +47,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Opens the directory; `number`: the node's, where the configuration says it.
-    pub fn lay(home: &SimDisk, number: Option<u32>) -> Result<Self, String> {
+    /// Opens the directory; `number`: the node's, where the configuration says it. `key`: who it is to others.
+    pub fn lay(home: &SimDisk, number: Option<u32>, key: Option<Arc<Tls>>) -> Result<Self, String> {
         let clock: Arc<dyn Clock> = Arc::new(RealClock);
         let disk = Arc::new(home.clone());
         let mut dir = LabelledDir::open(disk, LabelKind::Node, ClusterId::NONE, &OsRng, clock.wall())
@@ -55,7 +56,7 @@ impl Ground {
         if let Some(number) = number {
             dir.set_node(NodeId(number)).map_err(|error| error.to_string())?;
         }
-        let identity = Identity::new(dir.label().cluster, PeerKind::Server, dir.label().node);
+        let identity = Identity::with_key(dir.label().cluster, PeerKind::Server, dir.label().node, key);
         let config = ClientConfig {
             pool: BufPool::new(POOL_BYTES),
             backoff_max: Duration::from_millis(300),

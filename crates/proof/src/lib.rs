@@ -14,6 +14,7 @@ pub mod file;
 pub mod fleet;
 pub mod ground;
 pub mod head;
+pub mod keyring;
 pub mod links;
 pub mod managers;
 mod marks;

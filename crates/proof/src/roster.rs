@@ -5,11 +5,14 @@ use std::sync::Arc;
 use cairn_types::NodeId;
 use parking_lot::Mutex;
 
+use crate::keyring::Keyring;
 use crate::plug::Plug;
 
 /// Places with a manager and their addresses, in the order in which they came.
 pub struct Roster {
     members: Mutex<Vec<(usize, String)>>,
+    /// What all places have for who they are.
+    pub keys: Keyring,
 }
 
 /// The number that a manager in this place has in its group and as a node.
@@ -19,9 +22,9 @@ pub fn manager_number(place: usize) -> u32 {
 
 impl Roster {
     /// The first managers.
-    pub fn new(first: &[Arc<Plug>]) -> Arc<Self> {
+    pub fn new(first: &[Arc<Plug>], keys: Keyring) -> Arc<Self> {
         let members = first.iter().enumerate().map(|(place, plug)| (place, plug.address())).collect();
-        Arc::new(Self { members: Mutex::new(members) })
+        Arc::new(Self { members: Mutex::new(members), keys })
     }
 
     /// One more.

@@ -19,7 +19,8 @@ const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usiz
     let (other, other_manager) = (layout, false);
     let volume = "r3";
     let (jobs, several) = (false, false);
-    Shape { layout, other, volume, managers: 1, heads: 1, other_manager, jobs, several, nodes, budget, file_max }
+    let (managers, heads, keys) = (1, 1, None);
+    Shape { layout, other, volume, managers, heads, other_manager, jobs, several, nodes, budget, file_max, keys }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +43,8 @@ pub(crate) struct Shape {
     pub(crate) nodes: usize,
     pub(crate) budget: usize,
     pub(crate) file_max: usize,
+    /// See [`Plan::keys`].
+    pub(crate) keys: Option<u32>,
 }
 
 /// What a seed does.
@@ -53,6 +56,8 @@ pub struct Plan {
     pub steps: usize,
     /// Files are so many times as large as usual.
     pub scale: usize,
+    /// Nobody is served without a key; the number of this process, as the machine knows it.
+    pub keys: Option<u32>,
 }
 
 /// What a seed did.
@@ -81,6 +86,7 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     shape.other_manager = shape.managers == 3 && rng.chance(0.5);
     // By itself, so that the seed's other decisions are those of a volume of one.
     shape.several = SimRng::derived(plan.seed, "partitions").chance(0.4);
+    shape.keys = plan.keys;
     let mut workload = Workload::start(plan.seed, shape)?;
     for step in 0..plan.steps {
         workload.step(step).map_err(|why| format!("step {step}: {why}"))?;
@@ -89,11 +95,12 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     let (in_place, (faults, text)) = (workload.blocks_in_place(), workload.summary());
     let took = begun.elapsed().as_secs_f32();
     let text = format!(
-        "seed {} ({}, {} heads{}, {took:.1} s): {faults} faults: {text}",
+        "seed {} ({}, {} heads{}{}, {took:.1} s): {faults} faults: {text}",
         plan.seed,
         shape.layout,
         shape.heads,
-        if shape.several { ", several partitions" } else { "" }
+        if shape.several { ", several partitions" } else { "" },
+        if shape.keys.is_some() { ", keys" } else { "" }
     );
     Ok(Summary { seed: plan.seed, faults, in_place, text })
 }

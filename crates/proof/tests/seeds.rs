@@ -8,6 +8,8 @@ use cairn_proof::fleet::{Order, one, run_each};
 
 /// Run by `cargo test`: each layout with one head and with three, all kinds of faults.
 const FIXED: std::ops::Range<u64> = 0..16;
+/// The same with keys: each layout once.
+const WITH_KEYS: std::ops::Range<u64> = 40..44;
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sim"))
@@ -30,6 +32,7 @@ fn order() -> Order {
         jobs: number("CAIRN_JOBS").unwrap_or(2) as usize,
         steps: number("CAIRN_STEPS").unwrap_or(16) as usize,
         scale: number("CAIRN_SCALE").unwrap_or(1) as usize,
+        keys: number("CAIRN_KEYS").is_some(),
         until_failure: false,
     }
 }
@@ -64,6 +67,11 @@ fn every_published_byte_reads_back_right() {
     );
 }
 
+/// The trace that a seed says it left.
+fn trace(text: &str) -> Option<String> {
+    text.split("trace ").nth(1).map(str::to_owned)
+}
+
 /// A failure that a seed found could not be found again.
 #[test]
 fn the_same_seed_is_the_same_run() {
@@ -74,8 +82,24 @@ fn the_same_seed_is_the_same_run() {
         ended.text
     };
     let (first, again, other) = (run(17), run(17), run(25));
-    let trace = |text: &str| text.split("trace ").nth(1).map(str::to_owned);
     assert!(trace(&first).is_some(), "{first}");
     assert_eq!(first, again);
     assert_ne!(trace(&first), trace(&other));
+}
+
+/// Something would be lost only where keys are required, or a failure there not be found again: handshakes and codes
+/// have their own chance and time.
+#[test]
+fn with_keys_too_and_again() {
+    let with = Order { keys: true, ..order() };
+    let seeds: Vec<u64> = WITH_KEYS.collect();
+    let outcome = run_each(program(), &seeds, with);
+    let failed: Vec<&str> = outcome.failed.iter().map(|ended| ended.text.as_str()).collect();
+    assert!(failed.is_empty(), "repeat with `cargo run -p cairn-proof --bin sim -- --keys --seed N`: {failed:?}");
+    let first = outcome.passed.iter().find(|ended| ended.seed == WITH_KEYS.start).expect("it passed");
+    let again = one(program(), WITH_KEYS.start, with, 0);
+    assert_eq!(trace(&first.text), trace(&again.text), "{}", again.text);
+    assert!(first.text.contains(", keys"), "{}", first.text);
+    let plain = one(program(), WITH_KEYS.start, Order { keys: false, ..with }, 0);
+    assert_ne!(trace(&first.text), trace(&plain.text), "nothing went through TLS");
 }

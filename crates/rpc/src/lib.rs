@@ -12,6 +12,7 @@ pub mod carrier;
 pub mod client;
 mod config;
 mod connection;
+mod fuzz;
 mod hub;
 mod identity;
 pub mod late;
@@ -31,6 +32,8 @@ pub use audit::{Audit, AuditSink, Refusal};
 pub use client::{Call, CallError, CallOptions, Client, Lane, NotSent, Peer, Response, SendError, Unknown};
 pub use config::{ClientConfig, HANDSHAKE_BYTES_MAX, ServerConfig, connections_for_clients};
 pub use connection::{Connection, ConnectionError, Incoming};
+#[doc(hidden)]
+pub use fuzz::fuzz_codes;
 pub use identity::Identity;
 pub use leader::{LeaderClient, LeaderError, Repeat};
 pub use node_keys::NodeKeys;

@@ -63,6 +63,11 @@ impl OutBuf {
         self.bytes.len()
     }
 
+    /// Those of them that this buffer owns.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -235,6 +235,20 @@ impl Reader {
         Poll::Ready(Ok(count))
     }
 
+    /// As `fill`, of bytes that are there. Returns how many of them were useful now.
+    pub(crate) fn take_in(&mut self, bytes: &[u8]) -> usize {
+        if let State::Payload(header, payload) = &mut self.state {
+            let count = bytes.len().min(header.payload_len as usize - payload.len());
+            payload.extend_from_slice(&bytes[..count]);
+            return count;
+        }
+        self.make_room();
+        let count = bytes.len().min(self.buf.len() - self.end);
+        self.buf[self.end..self.end + count].copy_from_slice(&bytes[..count]);
+        self.end += count;
+        count
+    }
+
     /// Moves what is left to the front, and fits the buffer to the frame that it begins with.
     fn make_room(&mut self) {
         if self.start == self.end {

@@ -71,10 +71,15 @@ pub struct FrameKeys {
 impl FrameKeys {
     /// Of a handshake that is done. Both sides make the same of it, and nobody else can.
     pub fn of<S: SideData>(handshake: &ConnectionCommon<S>, is_server: bool) -> Result<Self, rustls::Error> {
-        let both = handshake.export_keying_material([0; 2 * KEY_LEN], LABEL, None)?;
+        Ok(Self::of_secret(handshake.export_keying_material([0; 2 * KEY_LEN], LABEL, None)?, is_server))
+    }
+
+    /// Of a secret that both sides have. It is that of one connection: with a second one, numbers would be used twice.
+    #[doc(hidden)]
+    pub fn of_secret(both: [u8; 2 * KEY_LEN], is_server: bool) -> Self {
         let (to_server, to_client) = both.split_at(KEY_LEN);
         let (sent, received) = if is_server { (to_client, to_server) } else { (to_server, to_client) };
-        Ok(Self { sealer: Sealer(Direction::new(sent)), opener: Opener(Direction::new(received)) })
+        Self { sealer: Sealer(Direction::new(sent)), opener: Opener(Direction::new(received)) }
     }
 }
 

@@ -11,9 +11,11 @@ use cairn_proof::seed::{Plan, run};
 static MEMORY: cairn_dst::Memory = cairn_dst::Memory;
 
 const USAGE: &str = "\
-sim --seed N [--steps N] [--scale N] [--log] [--trace]        one seed; --log shows what the program logs, --trace every
+sim --seed N [--steps N] [--scale N] [--keys] [--log] [--trace]
+                                                              one seed; --keys: nobody is served without a key; --log shows what the program logs, --trace every
                                                               step of the scheduler; both leave the run as it is
-sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N]  many, each in a process of its own; --until-failure: no
+sim --seeds N [--first N] [--jobs N] [--steps N] [--scale N] [--keys]
+                                                              many, each in a process of its own; --until-failure: no
                                                               further one once one has failed
 CAIRN_LOG=info,cairn_data=debug shows another part of the log, which makes it another run";
 /// Of the log of a seed that failed.
@@ -34,16 +36,17 @@ const RUN: &str = "--run=";
 impl One {
     fn to_argument(self) -> String {
         let Self { plan, lane, echo, show } = self;
-        let (echo, show) = (u64::from(echo), u64::from(show));
-        let numbers = [plan.seed, plan.steps as u64, plan.scale as u64, lane, echo, show];
+        let (keys, echo, show) = (plan.keys.is_some().into(), u64::from(echo), u64::from(show));
+        let numbers = [plan.seed, plan.steps as u64, plan.scale as u64, keys, lane, echo, show];
         let text: Vec<String> = numbers.iter().map(|number| format!("{number:020}")).collect();
         format!("{RUN}{}", text.join(","))
     }
 
     fn from_argument(text: &str) -> Option<Self> {
         let numbers: Result<Vec<u64>, _> = text.strip_prefix(RUN)?.split(',').map(str::parse).collect();
-        let [seed, steps, scale, lane, echo, show] = numbers.ok()?[..] else { return None };
-        let plan = Plan { seed, steps: steps as usize, scale: scale as usize };
+        let [seed, steps, scale, keys, lane, echo, show] = numbers.ok()?[..] else { return None };
+        let keys = (keys != 0).then(std::process::id);
+        let plan = Plan { seed, steps: steps as usize, scale: scale as usize, keys };
         Some(Self { plan, lane, echo: echo != 0, show: show != 0 })
     }
 }
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
             jobs: number(&args, "--jobs")?.unwrap_or(2) as usize,
             steps: number(&args, "--steps")?.unwrap_or(16) as usize,
             scale: number(&args, "--scale")?.unwrap_or(1) as usize,
+            keys: args.iter().any(|arg| arg == "--keys"),
             until_failure: args.iter().any(|arg| arg == "--until-failure"),
         };
         let lane = number(&args, "--lane")?.unwrap_or(std::process::id().into());
@@ -108,7 +112,8 @@ fn main() -> ExitCode {
     })();
     match parsed {
         Ok((Some(seed), lane, order)) => {
-            let plan = Plan { seed, steps: order.steps, scale: order.scale };
+            let keys = order.keys.then(std::process::id);
+            let plan = Plan { seed, steps: order.steps, scale: order.scale, keys };
             let flag = |name: &str| args.iter().any(|arg| arg == name);
             let known = One { plan, lane, echo: flag("--trace"), show: flag("--log") };
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
