@@ -7,8 +7,8 @@
 //! Invariants: private keys are written 0600 into directories that others cannot write, and are not read from anywhere
 //! else; both sides of a connection show a certificate of an authority that the other trusts; only servers are taken
 //! for servers. TLS 1.3 alone, no resumption, no tickets, no early data. File data may go outside of its records, with
-//! codes made of its handshake ([`FrameKeys`]). Randomness and time come from the C library,
-//! in whose place a scheduler stands where runs are deterministic. Not here: what a holder may ask (`wire::audience`), sockets (`rpc`).
+//! codes made of its handshake ([`FrameKeys`]). Randomness and time come from the C library, in whose place a scheduler
+//! stands where runs are deterministic. Not here: what a holder may ask (`wire::audience`), sockets (`rpc`).
 mod authority;
 mod error;
 mod frames;
