@@ -38,7 +38,6 @@ fn contents(mark: &str) -> Vec<u8> {
 /// Stands before a process, and looks for marks in all that goes by.
 struct Listener {
     address: SocketAddr,
-    marks: Arc<Mutex<Vec<(String, bool)>>>,
     ends: Arc<AtomicBool>,
 }
 
@@ -46,7 +45,7 @@ impl Listener {
     fn start(listen: &str, to: String, marks: Arc<Mutex<Vec<(String, bool)>>>) -> Self {
         let listener = TcpListener::bind(listen).expect("a free port");
         let (address, ends) = (listener.local_addr().expect("its address"), Arc::new(AtomicBool::new(false)));
-        let this = Self { address, marks: marks.clone(), ends: ends.clone() };
+        let this = Self { address, ends: ends.clone() };
         std::thread::spawn(move || {
             for accepted in listener.incoming() {
                 if ends.load(SeqCst) {
