@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cairn_node_agent::{Contributor, Registration, Settings};
-use cairn_types::{DiskId, MemberState, NodeId, PgId};
+use cairn_types::{DiskId, FEATURE_LEVEL, MemberState, NodeId, PgId};
 use cairn_wire::manager::{ClusterMap, DiskReport, HeartbeatRequest, PgReport, RegisterRequest};
 
 use super::epochs::Teller;
@@ -78,6 +78,10 @@ impl Contributor for DataServer {
         self.inner.store_told();
         self.inner.drop_retired();
         self.inner.parts.pool.trim();
+        // A meta role in the same process says what its configuration lets it.
+        if heartbeat.feature_level == 0 {
+            heartbeat.feature_level = FEATURE_LEVEL;
+        }
         for store in self.inner.slots.iter().filter_map(|slot| slot.store()) {
             store.rise_later();
         }

@@ -1,14 +1,14 @@
 //! When file data may be made private (`private_data`): where every server can keep the promise.
 //!
-//! Invariant: while a setting that makes data private is taken, this manager requires keys, and every node that is up
-//! is one that holds to it and has a key. Nodes that come later are seen to by those that are there: a data node that
+//! Invariant: while a setting that makes data private is taken, this manager requires keys, and every data node that is
+//! up is one that holds to it and has a key. Nodes that come later are seen to by those that are there: a data node that
 //! knows of a private volume says nothing of its data on another way. Taking the setting back is always allowed. Not
 //! here: who holds to it (data: `server/privacy.rs`, the client's `view.rs`).
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::command::ConfigValue;
 use cairn_manager_core::config::PRIVATE_LEVEL;
-use cairn_manager_core::{Key, State};
+use cairn_manager_core::{Key, Roles, State};
 use cairn_types::{ErrorCode, NodeId};
 use cairn_wire::error::WireError;
 
@@ -34,18 +34,19 @@ impl Manager {
     }
 }
 
-/// Nodes that are up and do not hold to it.
+/// Data nodes that are up and do not hold to it.
 fn cannot(state: &State, leading: &Leading) -> Vec<NodeId> {
     let levels = &leading.soft.levels;
     let knows = |node: &NodeId| levels.get(node).is_some_and(|level| *level >= PRIVATE_LEVEL);
-    state.nodes().filter(|node| node.up).map(|node| node.id).filter(|node| !knows(node)).collect()
+    let datas = state.nodes().filter(|node| node.up && node.roles.has(Roles::DATA));
+    datas.map(|node| node.id).filter(|node| !knows(node)).collect()
 }
 
 fn refusal(nodes: &[NodeId]) -> String {
     let named: Vec<String> = nodes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     let more = if nodes.len() > NAMED_MAX { ", …" } else { "" };
     format!(
-        "private_data needs servers of feature level {PRIVATE_LEVEL}, and {}{more} is of an earlier build, or was not heard since the managers' \
+        "private_data needs data nodes of feature level {PRIVATE_LEVEL}, and {}{more} is of an earlier build, or was not heard since the managers' \
          leader changed: upgrade it, or wait for its next heartbeat, then repeat",
         named.join(", ")
     )
