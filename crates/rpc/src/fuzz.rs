@@ -58,7 +58,7 @@ fn sent(input: &mut Input<'_>) -> Vec<(Vec<u8>, Said)> {
         payload.extend_from_slice(&vec![fill; payload_len]);
         let payload = if payload_len == 0 { Payload::None } else { Payload::One(payload.freeze()) };
         let before = out.len();
-        let pushed = out.push(Flags::REQUEST, opcode, request_id, payload, |out| out.extend_from_slice(&message));
+        let pushed = out.push(Flags::RESPONSE, opcode, request_id, payload, |out| out.extend_from_slice(&message));
         pushed.expect("it is a short frame");
         let said = Said { opcode, request_id, message, payload_len };
         frames.push((out.bytes()[before..].to_vec(), said));
