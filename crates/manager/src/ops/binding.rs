@@ -4,7 +4,8 @@
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
 //! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat
 //! of its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
-//! unbound. Not here: what others hold against each other (`rpc::NodeKeys`).
+//! unbound; where the managers wait for what nodes know, whoever may be a node by its key is heard, and none is bound. Not
+//! here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
 use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
 use cairn_manager_core::events::Kind;
@@ -51,12 +52,17 @@ impl Manager {
     ) -> Result<(), WireError> {
         self.check_bound(holder, |state| registering(state, request)).await?;
         let Some(holder) = holder.filter(|_| !request.address.is_empty()) else { return Ok(()) };
-        let taken = self.look_in_cluster(|state, _| {
+        let must = self.must_compare();
+        let taken = self.look(|state, _| {
+            // Nobody is let in then, and who has moved since is unknown.
+            if must || state.waits() {
+                return None;
+            }
             let node = registering(state, request);
             // What was let in once is.
             let moves = node.as_ref().is_none_or(|node| node.address != request.address);
             let id = node.map(|node| node.id);
-            Ok(Some(()).filter(|()| moves).and_then(|()| state.other_at(id, &request.address, &holder.name)))
+            Some(()).filter(|()| moves).and_then(|()| state.other_at(id, &request.address, &holder.name))
         })?;
         let Some(other) = taken else { return Ok(()) };
         let text = format!(
@@ -95,11 +101,12 @@ impl Manager {
         find: impl FnOnce(&State) -> Option<Node>,
     ) -> Result<Option<(Node, Standing)>, WireError> {
         let Some(holder) = holder else { return Ok(None) };
-        let found = self.look_in_cluster(|state, _| {
+        // Also where the state waits for what nodes know: they are heard then, and nothing of them is changed.
+        let found = self.look(|state, _| {
             let node = find(state);
             let elsewhere = node.as_ref().filter(|node| node.holder != holder.name);
             let elsewhere = elsewhere.and_then(|node| state.other_holder(node.id, &holder.name));
-            Ok(node.map(|node| (node, elsewhere)))
+            node.map(|node| (node, elsewhere))
         })?;
         let Some((node, elsewhere)) = found else { return Ok(None) };
         let revoked = self.identity.tls().and_then(|tls| tls.revoked());

@@ -34,7 +34,6 @@ struct Work {
 impl Manager {
     pub(crate) async fn heartbeat(self: Arc<Self>, request: HeartbeatRequest) -> Result<HeartbeatResponse, WireError> {
         let node = NodeId(request.node);
-        self.told_of_managers(request.node, request.managers.as_ref());
         self.raft.clocks().heard(node, WallTime(request.wall_ns), self.now());
         let clock = HeartbeatResponse {
             wall_ns: self.clock.wall().0,

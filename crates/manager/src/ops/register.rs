@@ -28,7 +28,6 @@ impl Manager {
             let text = "a registration needs the address under which the node is reached";
             return Err(WireError::new(ErrorCode::BadRequest, text));
         }
-        self.told_of_managers(request.node, request.managers.as_ref());
         self.hear_registration(&request).await?;
         let (fellows, level) =
             self.look_in_cluster(|state, leading| Ok((fellows(state, leading, &request, self.now()), state.level())))?;

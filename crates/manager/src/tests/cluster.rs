@@ -9,12 +9,15 @@ use cairn_rpc::{
 };
 use cairn_types::{ClusterId, DiskUuid, NodeId};
 use cairn_wire::Opcode;
+use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::common::Empty;
 use cairn_wire::hello::PeerKind;
+use cairn_wire::holder::Holder;
 use cairn_wire::manager::{
     ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse, StatusRequest, StatusResponse,
 };
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
+use cairn_wire::rights::Rights;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -99,6 +102,16 @@ impl RaftTransport for Wire {
 struct Router {
     raft: OnceLock<Arc<RaftHost>>,
     manager: OnceLock<Arc<dyn Service>>,
+    key: ShownKey,
+}
+
+/// The key with which nodes register and are heard, as if they had shown it; `None`: a cluster without keys.
+type ShownKey = Arc<Mutex<Option<Holder>>>;
+
+/// A node's key that may have every role.
+pub fn key_of(name: &str) -> Holder {
+    let caller = Caller::Node(Roles::ALL);
+    Holder { name: name.into(), caller, node: NodeId(0), until: 0, rights: Rights::everything() }
 }
 
 impl Service for Router {
@@ -116,6 +129,11 @@ impl Service for Router {
                 let mut payload = cairn_env::AlignedBuf::unpooled(bytes.len());
                 payload.extend_from_slice(&bytes);
                 reply.ok(&answer, payload);
+            }
+            (Some(Opcode::Register | Opcode::Heartbeat), Some(_), Some(manager)) => {
+                let mut peer = request.peer.as_ref().clone();
+                peer.holder.clone_from(&self.key.lock());
+                manager.call(Request { peer: &Arc::new(peer), ..request }, reply);
             }
             (_, Some(_), Some(manager)) => manager.call(request, reply),
             _ => reply.err(starting()),
@@ -143,6 +161,7 @@ pub struct Managers {
     /// How long members that start wait for what nodes know of them.
     pub witness_wait: Duration,
     book: Addresses,
+    key: ShownKey,
     clients: Mutex<Vec<Client>>,
 }
 
@@ -151,7 +170,9 @@ impl Managers {
     pub fn start(count: usize, meta: usize, data: usize) -> Self {
         let bootstrap = Bootstrap { meta_nodes: meta, data_nodes: data, quiet: Duration::from_secs(60), smaller: true };
         // Ports are held until all are known.
-        let routers: Vec<Arc<Router>> = (0..count).map(|_| Arc::new(Router::default())).collect();
+        let key = ShownKey::default();
+        let router = || Arc::new(Router { key: key.clone(), ..Router::default() });
+        let routers: Vec<Arc<Router>> = (0..count).map(|_| router()).collect();
         let identities: Vec<Identity> = (0..count).map(|i| identity(ClusterId::NONE, i)).collect();
         let servers: Vec<Server> = (0..count)
             .map(|i| {
@@ -170,6 +191,7 @@ impl Managers {
             joining: usize::MAX,
             witness_wait: Duration::ZERO,
             book: Addresses::default(),
+            key,
             clients: Mutex::default(),
         };
         for (i, ((server, router), identity)) in servers.into_iter().zip(routers).zip(identities).enumerate() {
@@ -217,13 +239,22 @@ impl Managers {
     pub fn add(&mut self) -> usize {
         let i = self.running.len();
         self.joining = self.joining.min(i);
-        let (router, identity) = (Arc::new(Router::default()), identity(ClusterId::NONE, i));
+        let (router, identity) = (self.router(), identity(ClusterId::NONE, i));
         let server = Server::bind(any_port(), server_config(), identity.clone(), router.clone()).expect("a port");
         self.addresses.push(server.local_addr().to_string());
         self.client.set_addresses(self.addresses.clone());
         self.dirs.push(TempDir::new().expect("a directory"));
         self.running.push(Some(self.run(i, server, &router, identity)));
         i
+    }
+
+    fn router(&self) -> Arc<Router> {
+        Arc::new(Router { key: self.key.clone(), ..Router::default() })
+    }
+
+    /// Nodes show this key from now on.
+    pub fn show(&self, name: &str) {
+        *self.key.lock() = Some(key_of(name));
     }
 
     /// As kill -9 would, except that the process is this one: the port closes, threads end, nothing is said.
@@ -260,7 +291,7 @@ impl Managers {
     }
 
     pub fn try_restart(&self, i: usize, cluster: ClusterId) -> Result<Running, ManagerError> {
-        let router = Arc::new(Router::default());
+        let router = self.router();
         let identity = identity(cluster, i);
         let address = self.addresses[i].parse().expect("an address");
         let server = eventually("the old port to be free", || {

@@ -78,7 +78,18 @@ fn ask(managers: &Managers, i: usize, heartbeat: &HeartbeatRequest) {
 /// The only manager is put back from a copy: it would lead, and give numbers again.
 #[test]
 fn the_only_manager_hears_from_nodes_that_it_is_older() {
-    let mut managers = Managers::start(1, 1, 1);
+    the_only_manager_hears_that_it_is_older(Managers::start(1, 1, 1));
+}
+
+/// The same with keys, where a manager that does not lead cannot say yet whose key a node has.
+#[test]
+fn the_only_manager_hears_it_with_keys_as_well() {
+    let managers = Managers::start(1, 1, 1);
+    managers.show("d1");
+    the_only_manager_hears_that_it_is_older(managers);
+}
+
+fn the_only_manager_hears_that_it_is_older(mut managers: Managers) {
     let cluster = managers.cluster();
     let mut node = Node::start(&managers, 1, "data", 1);
     managers.kill(0);

@@ -43,9 +43,16 @@ impl Known {
 
 /// A manager with a data and a meta node, put back to where it was before a volume was made.
 fn put_back() -> (Managers, Node, Node, Known) {
+    put_back_with(|_, _| {})
+}
+
+/// The same, where each node shows its key before it asks.
+fn put_back_with(show: fn(&Managers, &str)) -> (Managers, Node, Node, Known) {
     let mut managers = Managers::start(1, 1, 1);
     let cluster = managers.cluster();
+    show(&managers, "d1");
     let data = Node::start(&managers, 1, "data", 1);
+    show(&managers, "m1");
     let meta = Node::start(&managers, 2, "meta", 0);
     eventually("a group", || (!managers.map().pgs.is_empty()).then_some(()));
     eventually("the feature level", || (managers.status().feature_level >= 5).then_some(()));
@@ -78,8 +85,19 @@ fn put_back() -> (Managers, Node, Node, Known) {
 /// now.
 #[test]
 fn numbers_that_nodes_know_are_not_given_again() {
-    let (managers, data, meta, known) = put_back();
+    numbers_are_not_given_again(|_, _| {});
+}
+
+/// With keys nobody would be heard as long as the managers wait, and that would never end.
+#[test]
+fn numbers_are_not_given_again_with_keys_as_well() {
+    numbers_are_not_given_again(Managers::show);
+}
+
+fn numbers_are_not_given_again(show: fn(&Managers, &str)) {
+    let (managers, data, meta, known) = put_back_with(show);
     let seen = known.seen;
+    show(&managers, "d1");
     let request = CreateVolumeRequest { name: "early".into(), layout: 1, ..CreateVolumeRequest::default() };
     let again = eventually("it to lead in a later term", || {
         let heartbeat = HeartbeatRequest { seen: Some(seen), ..data.heartbeat_of() };
@@ -98,8 +116,10 @@ fn numbers_that_nodes_know_are_not_given_again() {
         let problems = managers.status().problems.join("\n");
         (problems.contains("waits for") && problems.contains(&away)).then_some(())
     });
+    show(&managers, "m1");
     let given: RegisterResponse = managers.call(Opcode::Register, &known.meta(&meta));
     assert_eq!(given.node, meta.id());
+    show(&managers, "d1");
     managers.call::<RegisterResponse>(Opcode::Register, &known.data(&data));
     assert!(volume(&managers, "next") > seen.volume);
     assert!(open_session(&managers) > seen.session);
