@@ -79,7 +79,7 @@ keys! {
     PgsPerDisk = "pgs_per_disk", "4", Kind::Count(1, 100),
         "placement groups that take new chunks, per volume and scheme, on each disk";
     PgsPerDiskMax = "pgs_per_disk_max", "1000", Kind::Count(1, 100_000),
-        "placement groups of all volumes on one disk beyond which no more are made";
+        "placement groups of all volumes on one disk beyond which no more are made; a volume gets a quarter of them, at least 4 times pgs_per_disk";
     PgsPerVolumeMax = "pgs_per_volume_max", "1024", Kind::Count(1, 100_000),
         "placement groups of one volume and scheme that take new chunks at the same time";
     PrivateData = "private_data", "off", Kind::Switch,

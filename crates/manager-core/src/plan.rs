@@ -10,8 +10,10 @@
 //! empty until those are full.
 //!
 //! Where too few disks have room for an erasure group, up to m - 1 full ones are members that are offline from the
-//! beginning: writing goes on with at least k + 1 shards, and the rest is made when there is room. Not here: columns of
-//! stripe groups ([`crate::stripe::plan`]), the log.
+//! beginning: writing goes on with at least k + 1 shards, and the rest is made when there is room.
+//!
+//! Invariant: whatever clients say and ask for, groups of one volume take a [part](share) of the room for groups that a
+//! disk has. Not here: columns of stripe groups ([`crate::stripe::plan`]), the log.
 use crate::apply::GROUPS_MAX;
 use crate::command::Disks;
 use crate::config::{Key, layout_flaw};
@@ -39,7 +41,7 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme, seed: 
     if missing == 0 && idle.is_empty() {
         return Ok(Vec::new());
     }
-    let candidates = candidates(state, soft);
+    let candidates = candidates(state, soft, volume);
     let full: Vec<DiskCandidate> = candidates.iter().copied().filter(|d| d.free_bytes == 0 && d.room > 0).collect();
     let mut chooser = Chooser::new(candidates, seed);
     let mut groups = Vec::new();
@@ -104,12 +106,32 @@ pub fn idle(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme) -> Vec
     let free = |disk: DiskId| if soft.disks.contains_key(&disk) { state.free_above_reserve(disk, soft) } else { 0 };
     let average = able.iter().map(|disk| free(*disk)).sum::<u64>() / able.len().max(1) as u64;
     let enough = (average / state.config().number(Key::PgsPerDisk).max(1)).max(1);
-    let room = |disk: DiskId| {
-        let carried = state.pgs_of(disk).filter(|pg| !pg.retired).count() as u64;
-        free(disk) >= enough && carried < state.config().number(Key::PgsPerDiskMax)
-    };
-    able.into_iter().filter(|disk| !used.contains(disk) && room(*disk)).collect()
+    let has_room = |disk: DiskId| free(disk) >= enough && room(state, disk, volume) > 0;
+    able.into_iter().filter(|disk| !used.contains(disk) && has_room(*disk)).collect()
 }
+
+/// Groups of one volume that a disk takes, closed ones among them: a quarter of what it takes of all, so that no volume
+/// takes the room of the others.
+fn share(state: &State) -> usize {
+    let number = |key: Key| state.config().number(key) as usize;
+    (number(Key::PgsPerDiskMax) / 4).max(4 * number(Key::PgsPerDisk)).min(number(Key::PgsPerDiskMax))
+}
+
+/// Groups that may still be made on a disk for a volume.
+fn room(state: &State, disk: DiskId, volume: VolumeId) -> usize {
+    let carried = || state.pgs_of(disk).filter(|pg| !pg.retired);
+    let left = (state.config().number(Key::PgsPerDiskMax) as usize).saturating_sub(carried().count());
+    left.min(share(state).saturating_sub(carried().filter(|pg| pg.volume == volume).count()))
+}
+
+/// Whether a group can be as full as somebody says who writes to it: a disk of it has little room, or is not known.
+pub fn may_be_full(state: &State, soft: &Soft, pg: &Pg) -> bool {
+    let mut serving = pg.members.iter().filter(|member| member.state == MemberState::Serving);
+    serving.any(|m| !soft.disks.contains_key(&m.disk) || state.free_above_reserve(m.disk, soft) < WRITTEN_AT_ONCE)
+}
+
+/// More than is written to a disk from one heartbeat to the next.
+const WRITTEN_AT_ONCE: u64 = 8 << 30;
 
 /// What a volume and scheme lack.
 pub struct Need {
@@ -197,8 +219,22 @@ pub fn target(state: &State, scheme: Scheme) -> usize {
     wanted.max(least).clamp(1, most)
 }
 
-fn candidates(state: &State, soft: &Soft) -> Vec<DiskCandidate> {
-    candidates_in(state, soft, &mut Domains::new(), |disk| state.takes_more(disk))
+fn candidates(state: &State, soft: &Soft, volume: VolumeId) -> Vec<DiskCandidate> {
+    candidates_for(state, soft, volume, &mut Domains::new())
+}
+
+/// Disks that may carry new groups of a volume.
+pub(crate) fn candidates_for(
+    state: &State,
+    soft: &Soft,
+    volume: VolumeId,
+    domains: &mut Domains,
+) -> Vec<DiskCandidate> {
+    let mut candidates = candidates_in(state, soft, domains, |disk| state.takes_more(disk));
+    for candidate in &mut candidates {
+        candidate.room = room(state, candidate.disk, volume) as u32;
+    }
+    candidates
 }
 
 /// Disks that may carry groups, of those that are asked for.
@@ -245,7 +281,7 @@ fn too_few(state: &State, scheme: Scheme, usable: usize) -> WireError {
     let (reserve, own) = (ByteCount(state.config().number(Key::DiskReserve)), ByteCount(DISK_OWN_RESERVE));
     let text = format!(
         "{scheme} needs {wanted} disks with space, and {usable} of {have} can take more: disk_reserve keeps {reserve} of \
-         each free, the disk itself {own}, and it holds pgs_per_disk_max groups at most"
+         each free, the disk itself {own}, and it holds pgs_per_disk_max groups at most, a quarter of that of one volume"
     );
     WireError::new(ErrorCode::NoSpace, text)
 }

@@ -128,6 +128,46 @@ fn erasure_groups_of_nine_disks() {
     }
 }
 
+/// A tenant would take all room for groups: his are made as often as he asks, and others get none.
+#[test]
+fn a_volume_takes_a_part_of_the_room_for_groups() {
+    let (mut state, soft) = (cluster(3), Soft::default());
+    set(&mut state, "pgs_per_disk", "1");
+    set(&mut state, "pgs_per_disk_max", "20");
+    let close_all = |state: &mut State| {
+        let closed = state.pgs().filter(|pg| pg.open).map(|pg| pg.id.get()).collect();
+        ok(state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed }));
+    };
+    for _ in 0..5 {
+        assert_eq!(make(&mut state, &soft, "r3"), 1);
+        close_all(&mut state);
+    }
+    let error = plan(&state, &soft, VolumeId(1), scheme("r3"), 7).expect_err("a quarter of 20");
+    assert_eq!(error.code, ErrorCode::NoSpace);
+    assert!(error.message.contains("a quarter of that of one volume"), "{error}");
+    assert!(plan(&state, &soft, VolumeId(1), scheme("r2"), 7).is_err(), "nor of another scheme");
+    let other = crate::command::CreateVolume { name: "other".into(), layout: 1, ..Default::default() };
+    let Outcome::Volume(other) = ok(&mut state, Command::CreateVolume(other)) else { panic!("a volume") };
+    assert_eq!(plan(&state, &soft, other, scheme("r3"), 7).map(|groups| groups.len()), Ok(1), "others have theirs");
+}
+
+/// A tenant would have his groups closed and replaced as often as he says that they are full; or a writer go on asking
+/// a group that is.
+#[test]
+fn only_what_can_be_full_is() {
+    let (mut state, mut soft) = (cluster(3), Soft::default());
+    make(&mut state, &soft, "r3");
+    let pg = state.pgs().next().expect("one").clone();
+    assert!(may_be_full(&state, &soft, &pg), "nothing is known of its disks");
+    let load = |free_bytes: u64| DiskLoad { total_bytes: 1 << 40, free_bytes, ..DiskLoad::default() };
+    for disk in pg.disks() {
+        soft.disks.insert(disk, load(1 << 39));
+    }
+    assert!(!may_be_full(&state, &soft, &pg));
+    soft.disks.insert(pg.members[1].disk, load(2 << 30));
+    assert!(may_be_full(&state, &soft, &pg));
+}
+
 /// A disk that is filled with groups would get more of them for ever.
 #[test]
 fn a_disk_carries_a_bounded_number() {

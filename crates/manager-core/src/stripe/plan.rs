@@ -11,7 +11,7 @@ use crate::apply::GROUPS_MAX;
 use crate::command::{Disks, StripeGroupOf};
 use crate::config::Key;
 use crate::items::DiskState;
-use crate::plan::{candidates_in, need, target};
+use crate::plan::{candidates_for, need, target};
 use crate::soft::Soft;
 use crate::state::State;
 use cairn_placement::ear::{EarRefusal, EarShape};
@@ -78,7 +78,7 @@ pub fn plan(
         return Ok(Vec::new());
     }
     let shape = shape_in(state, class, &mut domains)?;
-    let candidates = candidates_in(state, soft, &mut domains, |disk| state.takes_more(disk));
+    let candidates = candidates_for(state, soft, volume, &mut domains);
     let mut chooser = Chooser::new(candidates, seed);
     let mut groups = Vec::new();
     while groups.len() < missing.min((GROUPS_MAX / shape.k()).max(1)) {

@@ -7,7 +7,7 @@ use crate::manager::Manager;
 use cairn_env::Rng;
 use cairn_manager_core::command::{Command, CreatePgs, CreateStripeGroups, Disks, SetPgsOpen, StripeGroupOf};
 use cairn_manager_core::stripe::shards::ShardsPlan;
-use cairn_manager_core::{Outcome, plan, stripe};
+use cairn_manager_core::{Outcome, Pg, plan, stripe};
 use cairn_placement::ear::EarRefusal;
 use cairn_types::{ErrorCode, PgClass, PgId, Scheme, StripeGroupId, VolumeId};
 use cairn_wire::error::WireError;
@@ -30,27 +30,28 @@ impl Manager {
         };
         let later = Some(request.later).filter(|later| *later != 0).map(known).transpose()?;
         let class = PgClass { scheme: known(request.scheme)?, later };
-        self.close_full(volume, &request.full).await?;
-        self.ensure_but(volume, class, &request.full).await?;
+        let full = self.close_full(volume, &request.full).await?;
+        self.ensure_but(volume, class, &full).await?;
         Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?), pg: 0 })
     }
 
-    /// A member said that these are full: they take no new chunks until their disks have room again.
-    async fn close_full(&self, volume: VolumeId, full: &[u32]) -> Result<(), WireError> {
+    /// A writer says that a member said that these are full: those that can be take no new chunks until their disks
+    /// have room again. Returns these; of others each would be replaced by a new one, as often as somebody says it.
+    async fn close_full(&self, volume: VolumeId, said: &[u32]) -> Result<Vec<u32>, WireError> {
         let now = self.now();
-        let closed: Vec<u32> = self.look_in_cluster(|state, leading| {
-            let open = full.iter().filter_map(|id| state.pg(PgId(*id)).filter(|pg| pg.volume == volume && pg.open));
-            let closed = open.map(|pg| {
-                leading.found_full.full(volume, pg.class(), now);
-                pg.id.get()
-            });
-            Ok(closed.collect())
+        let (full, closed) = self.look_in_cluster(|state, leading| {
+            let own = said.iter().filter_map(|id| state.pg(PgId(*id)).filter(|pg| pg.volume == volume));
+            let full: Vec<&Pg> = own.filter(|pg| plan::may_be_full(state, &leading.soft, pg)).collect();
+            let open = || full.iter().filter(|pg| pg.open);
+            open().for_each(|pg| leading.found_full.full(volume, pg.class(), now));
+            let ids: Vec<u32> = full.iter().map(|pg| pg.id.get()).collect();
+            Ok((ids, open().map(|pg| pg.id.get()).collect::<Vec<u32>>()))
         })?;
-        if closed.is_empty() {
-            return Ok(());
+        if !closed.is_empty() {
+            tracing::info!(%volume, ?closed, "placement groups are full");
+            self.execute(Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed })).await?;
         }
-        tracing::info!(%volume, ?closed, "placement groups are full");
-        self.execute(Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed })).await.map(drop)
+        Ok(full)
     }
 
     /// Makes the groups that files of this class lack, those for what is too short for a row too, and waits a moment

@@ -166,9 +166,11 @@ fn copies_that_wait_get_columns_or_else_ordinary_groups() {
 fn what_is_found_full_is_not_replaced_without_end() {
     const ROUNDS: usize = 40;
     let managers = Managers::start(1, 1, 3);
-    let _nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let mut nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
     let _meta = Node::start(&managers, 4, "meta", 0);
     eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    nodes.iter_mut().for_each(|node| node.disks[0].free_bytes = LITTLE);
+    beat(&mut nodes);
     let (started, before) = (std::time::Instant::now(), managers.map().pgs.len());
     // A writer names all that it found full within the last seconds.
     let mut full: BTreeSet<u32> = BTreeSet::new();
@@ -184,6 +186,23 @@ fn what_is_found_full_is_not_replaced_without_end() {
     let most = before * (3 + started.elapsed().as_secs() as usize);
     let made = managers.map().pgs.len();
     assert!(made > before && made <= most, "{made} groups, {before} before");
+}
+
+/// Free bytes of a disk that can be full before its next heartbeat.
+const LITTLE: u64 = 5 << 30;
+
+/// One tenant would have all room for groups used up.
+#[test]
+fn what_is_not_full_is_not_replaced() {
+    let managers = Managers::start(1, 1, 3);
+    let _nodes: Vec<Node> = (1..=3).map(|n| Node::start(&managers, n, "data", 1)).collect();
+    let _meta = Node::start(&managers, 4, "meta", 0);
+    eventually("groups", || (!managers.map().pgs.is_empty()).then_some(()));
+    let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).collect();
+    let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone(), later: 0, stripe_group: 0 };
+    let map = managers.call::<EnsurePgsResponse>(Opcode::EnsurePgs, &request).map.expect("a map");
+    assert_eq!(map.pgs.iter().filter(|pg| pg.writable).count(), full.len());
+    assert_eq!(map.pgs.len(), full.len());
 }
 
 /// Two clients with one session would take each other's answers.
@@ -203,6 +222,8 @@ fn sessions_and_maps_for_clients() {
     let below: u64 = told.value.parse().expect("a number");
     let largest = *sessions.last().expect("some");
     assert!((largest + 1..largest + 2 * 4096).contains(&below), "{largest} was given, {below} told");
+    nodes[0].disks[0].free_bytes = LITTLE;
+    beat(&mut nodes);
     let version = open().map.expect("a map").version;
     let full: Vec<u32> = managers.map().pgs.iter().filter_map(|pg| pg.state.as_ref()).map(|pg| pg.pg).take(1).collect();
     let request = EnsurePgsRequest { volume: 1, scheme: R3, full: full.clone(), later: 0, stripe_group: 0 };
