@@ -20,6 +20,7 @@ mod probe;
 mod progress;
 mod push;
 mod rights;
+mod rooms;
 pub mod server;
 mod told_keys;
 

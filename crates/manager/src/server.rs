@@ -1,7 +1,7 @@
 //! [`ManagerServer`]: a running member, and its RPC service.
 //!
 //! Requests are decoded on the connection's thread and answered from the manager's own runtime thread: few calls a
-//! node and second, and none of them on the path of data or of names. Bound: [`REQUESTS_MAX`] at a time.
+//! node and second, and none of them on the path of data or of names. How many at a time: [`Rooms`].
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::machine::{Machine, Replica};
@@ -9,6 +9,7 @@ use crate::manager::Manager;
 use crate::memory::{self, Start};
 use crate::metrics::Metrics;
 use crate::rights::Limits;
+use crate::rooms::Rooms;
 use cairn_env::{Clock, Rng};
 use cairn_manager_core::checkpoint;
 use cairn_raft_host::{HostError, RaftHost};
@@ -25,14 +26,12 @@ use cairn_wire::manager::{
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// Requests that are worked on at a time; more are refused as overload.
-pub const REQUESTS_MAX: usize = 16_384;
 /// Managers that a configuration may name: five, and one more while one takes the place of another.
 const MEMBERS_MAX: usize = 6;
 /// Time for requests under way when the manager stops.
@@ -125,7 +124,7 @@ impl ManagerServer {
 
     /// Serves operations 0x02xx, and those of 0x07xx that are about the cluster.
     pub fn service(&self) -> Arc<dyn Service> {
-        Arc::new(Desk { manager: self.manager.clone(), under_way: Arc::new(AtomicUsize::new(0)) })
+        Arc::new(Desk { manager: self.manager.clone(), rooms: Rooms::new() })
     }
 
     #[cfg(test)]
@@ -223,16 +222,12 @@ fn check(config: &ManagerConfig) -> Result<(), ManagerError> {
 /// The RPC service.
 struct Desk {
     manager: Arc<Manager>,
-    under_way: Arc<AtomicUsize>,
+    rooms: Arc<Rooms>,
 }
 
-/// Counts a request while it lives.
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// What a client asks for, and is answered from memory: there may be many, and each answer takes long to make.
+const fn is_answered_from_memory(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::GetMap | Opcode::OpenSession | Opcode::Status | Opcode::ListJobs)
 }
 
 impl Desk {
@@ -243,11 +238,10 @@ impl Desk {
         A: prost::Message,
         F: Future<Output = Result<A, WireError>> + Send + 'static,
     {
-        let place = Place(self.under_way.clone());
-        if self.under_way.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+        let Some(place) = self.rooms.enter(request.peer) else {
             self.manager.metrics.overloaded.add(1);
             return reply.err(WireError::new(ErrorCode::Overloaded, "the manager has too many requests; slow down"));
-        }
+        };
         let question = match request.decode::<Q>() {
             Ok(question) => question,
             Err(error) => return reply.err(error),
@@ -255,8 +249,16 @@ impl Desk {
         let manager = self.manager.clone();
         let opcode = Opcode::from_code(request.opcode);
         let limited = opcode.filter(|_| request.peer.limits().is_some()).map(|opcode| (request.peer.clone(), opcode));
+        let waits = opcode.is_some_and(is_answered_from_memory);
+        let until = request.deadline().filter(|_| place.is_clients());
         let answer = work(manager.clone(), question);
         self.manager.spawn(async move {
+            let _turn = if waits { place.turn().await } else { None };
+            if until.is_some_and(|until| until < Instant::now()) {
+                manager.metrics.overloaded.add(1);
+                let text = "the manager has too many requests: nobody waits for this one any more";
+                return reply.err(WireError::new(ErrorCode::Overloaded, text));
+            }
             let answer = answer.await;
             manager.metrics.requests.add(1);
             manager.metrics.refused.add(u64::from(answer.is_err()));

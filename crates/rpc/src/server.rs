@@ -18,7 +18,7 @@ mod stats;
 mod thread;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
@@ -83,6 +83,11 @@ impl PeerInfo {
     /// Whether nobody between it and this process can read or change what is said.
     pub fn is_private(&self) -> bool {
         self.holder.is_some() && self.protection == Protection::Private
+    }
+
+    /// The network that it comes from: an IPv4 address, or a /64, of which one machine has each address.
+    pub fn site(&self) -> IpAddr {
+        crowd::site(self.addr.ip())
     }
 
     /// Whether its key has one of these roles; without a key nobody knows.
