@@ -63,6 +63,8 @@ pub(crate) struct Leading {
     pub changing: BTreeSet<PartitionId>,
     /// What nodes said that they know, for a state that was restored.
     pub told: cairn_manager_core::take_up::AllTold,
+    /// Whose nodes know of what the state never gave.
+    pub doubts: crate::doubts::Doubts,
     /// What a person gave up, and when.
     pub given_up: Option<(cairn_wire::manager::Awaited, Time)>,
     /// Incarnations at whose addresses nobody listened, by node: that is said once.
@@ -97,6 +99,7 @@ impl Leading {
             dropped: BTreeMap::new(),
             changing: BTreeSet::new(),
             told: cairn_manager_core::take_up::AllTold::new(),
+            doubts: crate::doubts::Doubts::default(),
             given_up: None,
             gone: BTreeMap::new(),
         }

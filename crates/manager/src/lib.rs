@@ -6,6 +6,7 @@
 //!
 //! Not here: rules of states and epochs (manager-core), Raft (raft-host), the node's own registration (node-agent).
 pub mod config;
+mod doubts;
 mod duties;
 pub mod error;
 mod found_full;

@@ -117,6 +117,7 @@ impl Manager {
         let behind = self.must_compare();
         self.look(|state, leading| match state.cluster() {
             Some(_) if behind || state.waits() => Err(waiting()),
+            Some(_) if leading.doubts.hold() => Err(doubted()),
             Some(_) => f(state, leading),
             None => Err(WireError::new(ErrorCode::Unavailable, "the cluster is being initialized; repeat")),
         })?
@@ -132,6 +133,9 @@ impl Manager {
         let (needed, active) = (command.level(), self.replica.read().level());
         if self.must_compare() && matters(command) {
             return Err(waiting());
+        }
+        if matters(command) && self.leading.lock().as_ref().is_some_and(|leading| leading.doubts.hold()) {
+            return Err(doubted());
         }
         if needed <= active || matches!(command, Command::ActivateLevel(_)) {
             return Ok(());
@@ -220,6 +224,12 @@ impl Manager {
         drop(leading);
         self.wake.notify_one();
     }
+}
+
+/// Somebody knows of what was never given, and nobody else was heard since.
+pub(crate) fn doubted() -> WireError {
+    let text = "a node knows of what this manager never gave: it changes nothing before another node was heard; repeat in a moment";
+    WireError::new(ErrorCode::Unavailable, text)
 }
 
 /// Whether a command gives numbers, or goes by what may have been forgotten.

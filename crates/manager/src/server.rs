@@ -352,18 +352,18 @@ impl Service for Desk {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: RegisterRequest| async move {
                     may_register(&peer, &q)?;
-                    m.told_of_managers(q.node, q.managers.as_ref());
+                    m.told_of_managers(peer.holder.as_ref(), q.node, q.managers.as_ref());
                     m.check_registration(peer.holder.as_ref(), &q).await?;
-                    m.register(q).await
+                    m.register(peer.holder.as_ref(), q).await
                 });
             }
             Some(Opcode::Heartbeat) => {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q: HeartbeatRequest| async move {
                     peer.may_be(NodeId(q.node))?;
-                    m.told_of_managers(q.node, q.managers.as_ref());
+                    m.told_of_managers(peer.holder.as_ref(), q.node, q.managers.as_ref());
                     m.check_heard(peer.holder.as_ref(), &q).await?;
-                    m.heartbeat(q).await
+                    m.heartbeat(peer.holder.as_ref(), q).await
                 });
             }
             Some(

@@ -37,6 +37,11 @@ fn standing(node: &Node, holder: &Holder, is_elsewhere: bool, is_revoked: impl F
     }
 }
 
+/// Whether it is a manager's key: it has the number in it.
+pub(super) fn is_managers(holder: &Holder) -> bool {
+    (1..=MANAGER_ID_MAX).contains(&holder.node.get())
+}
+
 /// The node that registers, as far as it is known.
 fn registering(state: &State, request: &RegisterRequest) -> Option<Node> {
     let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
@@ -141,7 +146,7 @@ impl Manager {
         Ok(Some((node, standing)))
     }
 
-    async fn tell_refused(&self, node: NodeId, holder: &Holder, text: &str) {
+    pub(super) async fn tell_refused(&self, node: NodeId, holder: &Holder, text: &str) {
         let now = self.now();
         if !self.look(|_, leading| leading.told_keys.is_new(node, &holder.name, now)).unwrap_or(false) {
             return;

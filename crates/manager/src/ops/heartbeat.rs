@@ -15,6 +15,7 @@ use cairn_manager_core::{Disk, DiskState, Key, Scope, State, repair};
 use cairn_types::generation::Generation;
 use cairn_types::{DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::error::WireError;
+use cairn_wire::holder::Holder;
 use cairn_wire::manager::{
     ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, PgReport, RefusedRequests, ReportMemberRequest,
     SuspectReport,
@@ -32,7 +33,11 @@ struct Work {
 }
 
 impl Manager {
-    pub(crate) async fn heartbeat(self: Arc<Self>, request: HeartbeatRequest) -> Result<HeartbeatResponse, WireError> {
+    pub(crate) async fn heartbeat(
+        self: Arc<Self>,
+        holder: Option<&Holder>,
+        request: HeartbeatRequest,
+    ) -> Result<HeartbeatResponse, WireError> {
         let node = NodeId(request.node);
         self.raft.clocks().heard(node, WallTime(request.wall_ns), self.now());
         let clock = HeartbeatResponse {
@@ -41,7 +46,7 @@ impl Manager {
             ..HeartbeatResponse::default()
         };
         let behind = |state: &State| knows_later_epochs(state, &request);
-        if self.hold_against(node, request.seen.as_ref(), behind).await? == Seen::Awaited {
+        if self.hold_against(node, holder, request.seen.as_ref(), behind).await? == Seen::Awaited {
             // It tells what it knows with a registration.
             let term = self.look(|_, leading| {
                 leading.liveness.heard(node, self.now());

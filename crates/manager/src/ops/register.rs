@@ -10,6 +10,7 @@ use cairn_manager_core::{DiskState, Key, Outcome, Registered, Roles, Scope, Stat
 use cairn_types::generation::LINEAGE_MAX;
 use cairn_types::{DiskUuid, ErrorCode, MemberState, NodeId, Time};
 use cairn_wire::error::WireError;
+use cairn_wire::holder::Holder;
 use cairn_wire::manager::{DiskReport, RegisterRequest, RegisterResponse};
 use futures_util::StreamExt;
 use std::collections::BTreeSet;
@@ -23,12 +24,16 @@ const FELLOW_DEADLINE_MAX: Duration = Duration::from_millis(500);
 const PROBES_AT_ONCE: usize = 32;
 
 impl Manager {
-    pub(crate) async fn register(&self, request: RegisterRequest) -> Result<RegisterResponse, WireError> {
+    pub(crate) async fn register(
+        &self,
+        holder: Option<&Holder>,
+        request: RegisterRequest,
+    ) -> Result<RegisterResponse, WireError> {
         if request.address.is_empty() {
             let text = "a registration needs the address under which the node is reached";
             return Err(WireError::new(ErrorCode::BadRequest, text));
         }
-        self.hear_registration(&request).await?;
+        self.hear_registration(holder, &request).await?;
         let (fellows, level) =
             self.look_in_cluster(|state, leading| Ok((fellows(state, leading, &request, self.now()), state.level())))?;
         let silent = self.silent(fellows).await;

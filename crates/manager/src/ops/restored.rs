@@ -7,12 +7,16 @@
 //! | a node that knows a higher number, or epoch, than it ever gave | it waits |
 //! | a node that was told something in a higher term | it gives up leading, and leads again in a higher term |
 //!
+//! With keys a node's word counts once a node of another key has said something of the kind too ([`Doubts`]).
+//!
 //! While it waits nodes are asked to register, tell with it what they know, and are refused. When all have told, or a
 //! person says to go on, that is logged. An ordinary fail-over has forgotten nothing, so it waits for nobody. Not here:
 //! what is taken up and how (manager-core's `take_up`), what the state refuses meanwhile (its `restored`).
+use super::binding::is_managers;
 use super::register::{HEARD_WITHIN, is_heard};
+use crate::doubts::Doubts;
 use crate::leading::Leading;
-use crate::manager::Manager;
+use crate::manager::{Manager, doubted};
 use cairn_manager_core::problems::names_up_to;
 use cairn_manager_core::restored::{RESTORED_LEVEL, nonsense, waiting};
 use cairn_manager_core::take_up::{Awaited, TakeUp, awaited, commands, is_within, last, late};
@@ -20,11 +24,14 @@ use cairn_manager_core::{Command, State};
 use cairn_types::{DiskUuid, ErrorCode, NodeId, PgId, Time};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
+use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::manager::{self as wire, GoOnRequest, RegisterRequest, SeenNumbers};
 use std::time::Duration;
 
 /// A node that is heard tells what it knows within this.
 const TELL_WITHIN: Duration = Duration::from_secs(15);
+/// Nodes that run were heard by a leader within this.
+const HEARD_BY: Duration = Duration::from_secs(5);
 /// Groups that a line of the log names.
 const GROUPS_LOGGED: usize = 10;
 
@@ -69,11 +76,20 @@ fn give_up(leading: &mut Leading, given_up: wire::Awaited, now: Time) {
     leading.given_up = Some((given_up, before.map_or(now, |(_, since)| since)));
 }
 
+/// Whether no node of another key is there that could say the same: all have a while to be heard by a new leader. Those
+/// of managers may have been put back with them.
+fn is_alone(state: &State, leading: &Leading, (own, name): (NodeId, &str), now: Time) -> bool {
+    let is_new = now.since(leading.since) < HEARD_BY;
+    let others = state.nodes().filter(|node| node.up && node.id != own && node.holder != name);
+    !others.filter(|node| node.id.get() > MANAGER_ID_MAX).any(|node| is_new || is_heard(leading, node.id, now))
+}
+
 impl Manager {
     /// Holds what a node knows against the state; `behind`: it knows of something else that the state never gave.
     pub(super) async fn hold_against(
         &self,
         node: NodeId,
+        holder: Option<&Holder>,
         seen: Option<&SeenNumbers>,
         behind: impl FnOnce(&State) -> bool,
     ) -> Result<Seen, WireError> {
@@ -83,6 +99,9 @@ impl Manager {
         }
         let must = self.must_compare();
         let verdict = self.look(|state, leading| judge(state, leading, &seen, must || behind(state)))?;
+        if !must {
+            self.is_believed(node, holder, &verdict).await?;
+        }
         match verdict {
             Verdict::Known => Ok(Seen::Known),
             Verdict::Awaited => Ok(Seen::Awaited),
@@ -100,17 +119,52 @@ impl Manager {
         }
     }
 
+    /// An error: what the node knows is not believed, at least not yet.
+    async fn is_believed(&self, node: NodeId, holder: Option<&Holder>, verdict: &Verdict) -> Result<(), WireError> {
+        // Without keys nobody can be told from another; and managers may have been put back together.
+        let Some(holder) = holder.filter(|holder| !is_managers(holder)) else { return Ok(()) };
+        let (now, name) = (self.now(), holder.name.as_str());
+        let on_hold = self.look(|state, leading| match verdict {
+            Verdict::Awaited => None,
+            Verdict::Known => {
+                leading.doubts.agree(name);
+                None
+            }
+            Verdict::Behind | Verdict::Term(_) => {
+                let is_alone = is_alone(state, leading, (node, name), now);
+                (!leading.doubts.doubt(name, is_alone)).then(|| leading.doubts.hold())
+            }
+        })?;
+        match on_hold {
+            None => Ok(()),
+            Some(true) => Err(doubted()),
+            Some(false) => {
+                let text = format!(
+                    "{node} says that it knows of what the managers never gave, and nodes with other keys than {name} know of nothing: it \
+                     is not believed; if that key may be in other hands, put it on the list of revoked keys"
+                );
+                self.tell_refused(node, holder, &text).await;
+                Err(WireError::new(ErrorCode::NotPermitted, text))
+            }
+        }
+    }
+
     async fn begin_waiting(&self) -> Result<(), WireError> {
         let log = self.log()?;
         let term = log.status().core.term;
         self.execute(Command::TakeUp(TakeUp { begin: true, ..TakeUp::default() })).await?;
+        self.remember(term, |leading| leading.doubts = Doubts::default());
         log.recalled(term);
         self.wake.notify_one();
         Ok(())
     }
 
     /// What comes with a registration; an error: it is heard, and refused.
-    pub(super) async fn hear_registration(&self, request: &RegisterRequest) -> Result<(), WireError> {
+    pub(super) async fn hear_registration(
+        &self,
+        holder: Option<&Holder>,
+        request: &RegisterRequest,
+    ) -> Result<(), WireError> {
         let node = NodeId(request.node);
         let (seen, things) = (request.seen.as_ref(), request.things.as_ref());
         // What the disks of a newcomer know may be of another cluster: that is looked at later, and stops nobody.
@@ -118,7 +172,7 @@ impl Manager {
             let by_uuid = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
             by_uuid.is_some() || node.get() != 0
         })?;
-        if self.hold_against(node, seen.filter(|_| is_known), |_| false).await? == Seen::Awaited {
+        if self.hold_against(node, holder, seen.filter(|_| is_known), |_| false).await? == Seen::Awaited {
             self.look(|state, leading| {
                 let by_uuid = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
                 // One that is new in the cluster knows nothing.

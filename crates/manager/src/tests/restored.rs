@@ -132,6 +132,37 @@ fn numbers_are_not_given_again(show: fn(&Managers, &str)) {
     assert_eq!(error.code(), Some(ErrorCode::BadRequest), "{error}");
 }
 
+/// One stolen key would stop the whole cluster.
+#[test]
+fn one_key_alone_is_not_believed() {
+    let managers = Managers::start(1, 1, 1);
+    managers.cluster();
+    managers.show("d1");
+    let mut data = Node::start(&managers, 1, "data", 1);
+    data.heartbeat();
+    managers.show("m1");
+    let mut meta = Node::start(&managers, 2, "meta", 0);
+    meta.heartbeat();
+    eventually("the feature level", || (managers.status().feature_level >= 5).then_some(()));
+    let lies = |data: &Node, term: u64| {
+        managers.show("d1");
+        let seen = Some(SeenNumbers { pg: 5000, term, ..SeenNumbers::default() });
+        let heartbeat = HeartbeatRequest { seen, ..data.heartbeat_of() };
+        soon::<HeartbeatResponse>(&managers, Opcode::Heartbeat, &heartbeat).expect_err("it is not believed").to_string()
+    };
+    let term = managers.status().term;
+    for later in [0, 1] {
+        eventually("it to be refused", || {
+            managers.show("m1");
+            assert!(!meta.heartbeat().register_again);
+            lies(&data, term + later).contains("with other keys than d1 know of nothing").then_some(())
+        });
+    }
+    assert!(volume(&managers, "made") > 0, "everything goes on");
+    assert_eq!(managers.status().term, term);
+    assert_eq!(managers.status().awaited, None);
+}
+
 /// A node that never comes back would keep the cluster from going on for ever.
 #[test]
 fn a_person_gives_up_nodes_that_are_lost() {
