@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::AlignedBuf;
-use cairn_rpc::{CallError, CallOptions, Client, Peer, Reply, Request, Service};
+use cairn_rpc::{CallError, CallOptions, Client, Peer, PeerInfo, Reply, Request, Service};
 use cairn_store::StoreError;
 use cairn_types::{ErrorCode, GroupId, NodeId};
 use cairn_wire::Opcode;
@@ -223,6 +223,14 @@ fn role_of(group: u32) -> Roles {
     if group == GroupId::MANAGER.get() { Roles::MANAGER } else { Roles::META }
 }
 
+/// The state of a group is for those who have it, and for administrators.
+fn may_have_state(peer: &PeerInfo, group: u32) -> Result<(), WireError> {
+    match peer.holder.as_ref().is_some_and(|holder| holder.caller == Caller::Admin) {
+        true => Ok(()),
+        false => peer.must_have(role_of(group), "the state of that group"),
+    }
+}
+
 impl Service for RaftService {
     fn call(&self, request: Request<'_>, reply: Reply) {
         match Opcode::from_code(request.opcode) {
@@ -248,15 +256,10 @@ impl Service for RaftService {
                 }
                 Err(error) => reply.err(error),
             },
-            Some(Opcode::FetchCheckpoint) => match request.decode::<FetchCheckpointRequest>().and_then(|message| {
-                let is_admin = request.peer.holder.as_ref().is_some_and(|holder| holder.caller == Caller::Admin);
-                let what = "the state of that group";
-                if is_admin {
-                    Ok(message)
-                } else {
-                    request.peer.must_have(role_of(message.group), what).map(|()| message)
-                }
-            }) {
+            Some(Opcode::FetchCheckpoint) => match request
+                .decode::<FetchCheckpointRequest>()
+                .and_then(|message| may_have_state(request.peer, message.group).map(|()| message))
+            {
                 Ok(message) => {
                     let sender = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone();
                     if let Err(TrySendError::Full((_, reply)) | TrySendError::Disconnected((_, reply))) =
@@ -276,7 +279,10 @@ impl Service for RaftService {
                 Ok(message) => self.accept_loss(message, reply),
                 Err(error) => reply.err(error),
             },
-            Some(Opcode::TakeCheckpoint) => match request.decode::<TakeCheckpointRequest>() {
+            Some(Opcode::TakeCheckpoint) => match request
+                .decode::<TakeCheckpointRequest>()
+                .and_then(|message| may_have_state(request.peer, message.group).map(|()| message))
+            {
                 Ok(message) => self.take_checkpoint(message, reply),
                 Err(error) => reply.err(error),
             },

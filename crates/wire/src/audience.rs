@@ -168,7 +168,9 @@ impl Opcode {
             | Scrub | ListDigests => Audience::Admins,
 
             Register | Heartbeat => Audience::Nodes(Roles::ALL),
-            RaftMessages | GroupMembers => Audience::Nodes(LOGS),
+            RaftMessages => Audience::Nodes(LOGS),
+            // Managers drive the changes of all groups, their own among them.
+            GroupMembers => Audience::Nodes(Roles::MANAGER),
             FetchCheckpoint | TakeCheckpoint => Audience::AdminsAndNodes(LOGS),
             TakeJob | ReportJob | ReserveIndices | ChunkTable => Audience::Nodes(Roles::DATA),
             Free => Audience::Nodes(Roles::META.with(Roles::DATA)),

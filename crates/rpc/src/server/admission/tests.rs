@@ -108,9 +108,11 @@ fn every_operation_is_answered_to_those_it_is_for_and_to_nobody_else() {
         assert!(held(&tls, Caller::Client).refusal(opcode.code()).is_some(), "{}", opcode.name());
         assert!(held(&tls, Caller::Admin).refusal(opcode.code()).is_none(), "{}", opcode.name());
     }
-    for opcode in [RaftMessages, FetchCheckpoint, PrepareTx] {
+    for opcode in [RaftMessages, FetchCheckpoint, PrepareTx, GroupMembers] {
         assert!(held(&tls, Caller::Node(Roles::DATA)).refusal(opcode.code()).is_some(), "{}", opcode.name());
     }
+    // A metadata server would take the managers out of their own group.
+    assert!(held(&tls, Caller::Node(Roles::META)).refusal(GroupMembers.code()).is_some());
 }
 
 /// A client would be taken for a server, or one node for another.
