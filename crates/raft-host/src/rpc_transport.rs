@@ -275,7 +275,12 @@ impl Service for RaftService {
                 Ok(message) => self.group_members(&message, reply),
                 Err(error) => reply.err(error),
             },
-            Some(Opcode::AcceptLoss) => match request.decode::<AcceptLossRequest>() {
+            Some(Opcode::AcceptLoss) => match request.decode::<AcceptLossRequest>().and_then(|message| {
+                // A manager passes on what an administrator of its machine asks.
+                let is_manager = request.peer.must_have(Roles::MANAGER, "that of another group").is_ok();
+                let may = if is_manager { Ok(()) } else { may_have_state(request.peer, message.group) };
+                may.map(|()| message)
+            }) {
                 Ok(message) => self.accept_loss(message, reply),
                 Err(error) => reply.err(error),
             },

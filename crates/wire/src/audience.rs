@@ -64,8 +64,8 @@ pub enum Caller {
     Client,
     /// Changes the cluster, and works with files.
     Admin,
-    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs), and passes on what administrators
-    /// of its machine ask.
+    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs). A manager passes on what
+    /// administrators of its machine ask.
     Node(Roles),
 }
 
@@ -88,7 +88,7 @@ pub enum Reach {
 pub enum Audience {
     /// Everybody who has a key, as far as it reaches.
     Clients(Reach),
-    /// Administrators and servers.
+    /// Administrators, and managers, which could change the cluster without being asked.
     Admins,
     /// Servers with one of the roles.
     Nodes(Roles),
@@ -102,8 +102,8 @@ impl Audience {
     /// Whether this caller belongs to it.
     pub const fn has(self, caller: Caller) -> bool {
         match (self, caller) {
-            (Self::Clients(_), _) | (Self::Admins, Caller::Admin | Caller::Node(_)) => true,
-            (Self::AdminsAndNodes(_), Caller::Admin) => true,
+            (Self::Clients(_), _) | (Self::Admins | Self::AdminsAndNodes(_), Caller::Admin) => true,
+            (Self::Admins, Caller::Node(has)) => has.meets(Roles::MANAGER),
             (Self::Nodes(roles) | Self::AdminsAndNodes(roles), Caller::Node(has)) => roles.meets(has),
             _ => false,
         }
@@ -117,7 +117,7 @@ impl std::fmt::Display for Audience {
             Self::Clients(Reach::Own) => f.write_str("holders of any key, who are told of their volumes"),
             Self::Clients(Reach::Read) => f.write_str("holders of a key for the volume"),
             Self::Clients(Reach::Write) => f.write_str("holders of a key that may change the volume"),
-            Self::Admins => f.write_str("administrators and servers"),
+            Self::Admins => f.write_str("administrators and managers"),
             Self::Nodes(roles) if *roles == Roles::ALL => f.write_str("servers"),
             Self::Nodes(roles) => write!(f, "servers with the role {}", roles.to_string().replace('+', " or ")),
             Self::AdminsAndNodes(roles) => {
@@ -163,15 +163,18 @@ impl Opcode {
             | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend
             | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => Audience::Clients(Reach::Write),
 
-            AcceptLoss | CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig
-            | ChangeMembers | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents
-            | Scrub | ListDigests => Audience::Admins,
+            CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
+            | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub => {
+                Audience::Admins
+            }
+            // Members of a group compare what they have.
+            ListDigests => Audience::AdminsAndNodes(Roles::DATA.with(Roles::MANAGER)),
 
             Register | Heartbeat => Audience::Nodes(Roles::ALL),
             RaftMessages => Audience::Nodes(LOGS),
             // Managers drive the changes of all groups, their own among them.
             GroupMembers => Audience::Nodes(Roles::MANAGER),
-            FetchCheckpoint | TakeCheckpoint => Audience::AdminsAndNodes(LOGS),
+            FetchCheckpoint | TakeCheckpoint | AcceptLoss => Audience::AdminsAndNodes(LOGS),
             TakeJob | ReportJob | ReserveIndices | ChunkTable => Audience::Nodes(Roles::DATA),
             Free => Audience::Nodes(Roles::META.with(Roles::DATA)),
             // Primaries tell the members of their groups, too.
@@ -198,9 +201,13 @@ mod tests {
     fn every_operation_has_the_audience_that_its_kind_has() {
         for opcode in Opcode::ALL {
             let (name, audience) = (opcode.name(), opcode.audience());
-            if opcode.is_admin_change() {
+            if opcode.is_admin_change() && *opcode != Opcode::AcceptLoss {
                 assert_eq!(audience, Audience::Admins, "{name}");
             }
+            // The key of a data server is the first to be stolen: disks and machines with it are the most.
+            let changes = opcode.is_admin_change() || audience == Audience::Admins;
+            assert!(!changes || !audience.has(Caller::Node(Roles::DATA)), "{name}");
+            assert!(!changes || audience.has(Caller::Admin) && audience.has(Caller::Node(Roles::MANAGER)), "{name}");
             if opcode.is_between_servers() {
                 assert_eq!(audience, Audience::Nodes(Roles::META), "{name}");
             }

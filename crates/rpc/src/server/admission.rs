@@ -132,7 +132,7 @@ impl Held {
         let (name, kind) = (&self.holder.name, self.holder.a_kind());
         refused(format!(
             "{} is for {audience}, and the key of {name} is that of {kind}; changes of the cluster need a key of cairn key admin, or \
-             the admin socket of a server",
+             the admin socket of a manager",
             opcode.name()
         ))
     }

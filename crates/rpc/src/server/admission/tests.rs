@@ -74,7 +74,9 @@ fn every_operation_is_answered_to_those_it_is_for_and_to_nobody_else() {
             let wanted = match (opcode.audience(), caller) {
                 (Audience::Nobody, _) => false,
                 (Audience::Clients(_), _) => true,
-                (Audience::Admins, caller) => caller != Caller::Client,
+                (Audience::Admins, Caller::Client) => false,
+                (Audience::Admins, Caller::Admin) => true,
+                (Audience::Admins, Caller::Node(has)) => has.meets(Roles::MANAGER),
                 (Audience::Nodes(_), Caller::Client | Caller::Admin) => false,
                 (Audience::AdminsAndNodes(_), Caller::Client) => false,
                 (Audience::AdminsAndNodes(_), Caller::Admin) => true,
