@@ -10,6 +10,7 @@ mod managers;
 mod map;
 pub(crate) mod marks;
 mod members;
+mod own_disks;
 mod pgs;
 mod private_data;
 mod register;

@@ -87,7 +87,7 @@ impl Limits {
         map.pgs.retain(|pg| pg.state.as_ref().is_some_and(|state| self.sees(state.volume)));
         for disk in &mut map.disks {
             // Of use to who looks after the machines.
-            (disk.path, disk.problem, disk.gray) = Default::default();
+            (disk.path, disk.problem, disk.gray, disk.uuid) = Default::default();
             (disk.pgs, disk.chunks) = (0, 0);
         }
         map

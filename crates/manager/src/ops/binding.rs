@@ -43,7 +43,7 @@ pub(super) fn is_managers(holder: &Holder) -> bool {
 }
 
 /// The node that registers, as far as it is known.
-fn registering(state: &State, request: &RegisterRequest) -> Option<Node> {
+pub(super) fn registering(state: &State, request: &RegisterRequest) -> Option<Node> {
     let node = DiskUuid::from_slice(&request.node_uuid).and_then(|uuid| state.node_by_uuid(uuid));
     node.or_else(|| state.node(NodeId(request.node))).cloned()
 }
@@ -96,6 +96,10 @@ impl Manager {
         Ok(())
     }
 
+    pub(super) fn is_revoked(&self, name: &str) -> bool {
+        self.identity.tls().and_then(|tls| tls.revoked()).is_some_and(|list| list.has(name))
+    }
+
     fn binds(&self) -> bool {
         self.look_in_cluster(|state, _| Ok(state.level() >= BINDING_LEVEL)).unwrap_or(false)
     }
@@ -114,8 +118,7 @@ impl Manager {
             node.map(|node| (node, elsewhere))
         })?;
         let Some((node, elsewhere)) = found else { return Ok(None) };
-        let revoked = self.identity.tls().and_then(|tls| tls.revoked());
-        let standing = standing(&node, holder, elsewhere.is_some(), |name| revoked.is_some_and(|list| list.has(name)));
+        let standing = standing(&node, holder, elsewhere.is_some(), |name| self.is_revoked(name));
         let (id, name) = (node.id, &holder.name);
         match (&standing, elsewhere) {
             (Standing::Another, Some(other)) => {

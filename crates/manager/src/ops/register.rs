@@ -1,5 +1,6 @@
 //! Register: a node starts and gets its ids, an incarnation, and its map.
 use super::marks;
+use super::own_disks::{self, Withheld};
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::command::{Command, GenerationOf, Register, RegisterDisk};
@@ -38,10 +39,13 @@ impl Manager {
             self.look_in_cluster(|state, leading| Ok((fellows(state, leading, &request, self.now()), state.level())))?;
         let silent = self.silent(fellows).await;
         self.refuse_clone(&request).await?;
-        let outcome = self.execute(Command::Register(to_command(&request, silent, level))).await?;
-        let Outcome::Registered(registered) = outcome else {
+        let withheld = self.withheld(holder, &request).await?;
+        let outcome = self.execute(Command::Register(to_command(&request, &withheld, silent, level))).await?;
+        let Outcome::Registered(mut registered) = outcome else {
             return Err(WireError::new(ErrorCode::Internal, "a registration came to something else"));
         };
+        own_disks::with_places(&mut registered.disks, &withheld);
+        registered.problems.extend(withheld.into_values());
         self.metrics.registrations.add(1);
         self.look(|state, leading| {
             let now = self.now();
@@ -153,7 +157,7 @@ pub(super) fn is_heard(leading: &Leading, node: NodeId, now: Time) -> bool {
     leading.liveness.was_heard(node) && leading.liveness.silence(node, now) <= HEARD_WITHIN
 }
 
-fn to_command(request: &RegisterRequest, silent: Vec<u32>, level: u32) -> Register {
+fn to_command(request: &RegisterRequest, withheld: &Withheld, silent: Vec<u32>, level: u32) -> Register {
     // Managers of before cannot apply them.
     let generations = level >= 5;
     let disk = |report: &DiskReport| RegisterDisk {
@@ -168,6 +172,7 @@ fn to_command(request: &RegisterRequest, silent: Vec<u32>, level: u32) -> Regist
         generation_confirmed: if generations { report.generation_confirmed } else { 0 },
         tells_generations: generations && report.tells_generations,
     };
+    let let_in = request.disks.iter().enumerate().filter(|(place, _)| !withheld.contains_key(place));
     Register {
         uuid: request.node_uuid.clone(),
         node: request.node,
@@ -177,7 +182,7 @@ fn to_command(request: &RegisterRequest, silent: Vec<u32>, level: u32) -> Regist
         rack: clip(&request.rack),
         host: clip(&request.host),
         software: clip(&request.version),
-        disks: request.disks.iter().map(disk).collect(),
+        disks: let_in.map(|(_, report)| disk(report)).collect(),
         silent,
     }
 }
