@@ -1,11 +1,17 @@
-//! Frees: blocks that no extent names any more.
+//! Frees: blocks that no extent names any more, as metadata servers say.
+//!
+//! Data servers free only what they level: a part of a chunk that was made in an earlier epoch, as the primary of its
+//! group. So a key without the role meta erases no volume. Without keys nobody knows who asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cairn_chunk_core::fence;
-use cairn_rpc::{Reply, Request};
-use cairn_types::{CHUNK_SIZE_MAX, ChunkId, DiskId, ErrorCode, MemberState, PgId};
+use cairn_format::pg_state::PgStateRecord;
+use cairn_rpc::{PeerInfo, Reply, Request};
+use cairn_types::{CHUNK_SIZE_MAX, ChunkId, DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId};
+use cairn_wire::audience::Roles;
+use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 use parking_lot::Mutex;
 
@@ -44,6 +50,7 @@ impl Inner {
         if asked.items.len() > ITEMS_MAX {
             return Err((reply, bad_request(format!("a request frees at most {ITEMS_MAX} items"))));
         }
+        let is_metas = request.peer.must_have(Roles::META, "a free").is_ok();
         // One more than the items, so that nothing is answered before all are begun.
         let join = Arc::new(FreeJoin {
             codes: Mutex::new(vec![0; asked.items.len()]),
@@ -51,7 +58,10 @@ impl Inner {
             reply: Mutex::new(Some(reply)),
         });
         for (number, item) in asked.items.into_iter().enumerate() {
-            self.free_item(number, item, &join);
+            match is_metas || self.may_level(request.peer, &item) {
+                true => self.free_item(number, item, &join),
+                false => join.done(number, u32::from(ErrorCode::NotPermitted.code())),
+            }
         }
         if join.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(reply) = join.reply.lock().take()
@@ -60,6 +70,13 @@ impl Inner {
             reply.ok(&FreeResponse { codes }, ());
         }
         Ok(())
+    }
+
+    fn may_level(&self, peer: &PeerInfo, item: &FreeItem) -> bool {
+        let id = ChunkId { pg: PgId(item.pg), index: item.index };
+        let Ok(store) = self.disk_store(DiskId(item.disk)) else { return false };
+        let (Some(record), Some(chunk)) = (store.pg_files().get(id.pg), store.info(id)) else { return false };
+        levels(&record, chunk.creation_epoch, &item.ranges, |node| peer.may_speak_for(node).is_ok())
     }
 
     /// Whether a chunk that is not here is nowhere to come from: this member serves, or is none any more.
@@ -126,6 +143,14 @@ impl Inner {
     }
 }
 
+/// Whether a free can be one of the primary that ends a chunk of an earlier epoch alike on all members.
+fn levels(record: &PgStateRecord, made: Epoch, ranges: &[ChunkRange], speaks_for: impl FnOnce(NodeId) -> bool) -> bool {
+    let primary = fence::primary(record);
+    let node = record.members.iter().find(|member| Some(member.disk) == primary).map(|member| member.node);
+    let parts = ranges.iter().all(|range| range.offset != 0 || range.length < CHUNK_SIZE_MAX);
+    made < record.epoch && parts && node.is_some_and(speaks_for)
+}
+
 /// What is answered to a free that failed. To readers, what the device cannot read is missing, and that would say that
 /// nothing is left to free.
 fn refusal(error: &DataError) -> u32 {
@@ -134,4 +159,42 @@ fn refusal(error: &DataError) -> u32 {
         error => error.code(),
     };
     u32::from(code.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_format::pg_state::PgStateMember;
+    use cairn_types::{ClusterId, Scheme, VolumeId};
+
+    /// A data server's key would erase all copies of any file; or a chunk of an earlier epoch stay unequal for ever.
+    #[test]
+    fn a_data_server_frees_what_it_levels_and_nothing_else() {
+        let member = |number: u32| PgStateMember {
+            disk: DiskId(number),
+            node: NodeId(15 + number),
+            state: MemberState::Serving,
+        };
+        let record = PgStateRecord {
+            cluster: ClusterId([1; 16]),
+            pg: PgId(1),
+            volume: VolumeId(1),
+            disk: DiskId(2),
+            high_water: 9,
+            epoch: Epoch(5),
+            creation_epoch: Epoch(1),
+            term: 1,
+            scheme: Scheme::Replicated(3),
+            retired: false,
+            comparing: false,
+            older_epoch: Epoch(0),
+            members: vec![member(1), member(2), member(3)],
+        };
+        let range = |offset, length| [ChunkRange { offset, length }];
+        let judge = |made, ranges: &[ChunkRange], node| levels(&record, Epoch(made), ranges, |of| of == NodeId(node));
+        assert!(judge(4, &range(4096, 8192), 16), "the primary's");
+        assert!(!judge(4, &range(4096, 8192), 17), "another member's");
+        assert!(!judge(5, &range(4096, 8192), 16), "of the present epoch");
+        assert!(!judge(4, &range(0, CHUNK_SIZE_MAX), 16), "all of it");
+    }
 }
