@@ -32,7 +32,8 @@ type Key = (DiskId, ChunkId);
 /// Who found that a chunk is not here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Found {
-    /// A job of a server: the file that it read may have been removed meanwhile, and nobody waits for it.
+    /// A job of a server: the file that it read may have been removed meanwhile, and nobody waits for it. Or a tenant,
+    /// who may name what never was.
     Job,
     /// A reader: it may be what a writer began and was never told of.
     Reader,

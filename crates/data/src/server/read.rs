@@ -25,9 +25,11 @@ const LIST_MAX: usize = 1000;
 /// Numbers of runs of blocks in use in one page of a list; a page ends with the chunk that reaches it.
 const LIST_RUNS_MAX: usize = 32 << 10;
 
-/// Who names what is asked for.
-fn named_by(asked: &ReadRequest, kind: PeerKind) -> Found {
+/// Who names what is asked for. A tenant may name what never was: it is looked for, and is lost only when the check of
+/// the volume names it too.
+fn named_by(asked: &ReadRequest, kind: PeerKind, is_tenant: bool) -> Found {
     match kind {
+        _ if is_tenant => Found::Job,
         PeerKind::Server if asked.of_check => Found::Check,
         PeerKind::Server => Found::Job,
         _ => Found::Reader,
@@ -46,7 +48,7 @@ impl Inner {
             PeerKind::Server => ReadPurpose::Once,
             _ => ReadPurpose::Again,
         };
-        let found = named_by(&asked, request.peer.hello.kind);
+        let found = named_by(&asked, request.peer.hello.kind, request.peer.limits().is_some());
         if purpose == ReadPurpose::Again {
             self.pace.clients_moved(u64::from(asked.length));
         }
@@ -301,5 +303,21 @@ pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
         used: Vec::new(),
         idle_ms: 0,
         held_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that may only read would make the cluster say that data is lost; or a real loss not be told.
+    #[test]
+    fn what_a_tenant_names_is_not_lost_for_that() {
+        let asked = |of_check| ReadRequest { of_check, ..ReadRequest::default() };
+        assert_eq!(named_by(&asked(false), PeerKind::Client, true), Found::Job);
+        assert_eq!(named_by(&asked(true), PeerKind::Client, true), Found::Job);
+        assert_eq!(named_by(&asked(true), PeerKind::Client, false), Found::Reader);
+        assert_eq!(named_by(&asked(false), PeerKind::Server, false), Found::Job);
+        assert_eq!(named_by(&asked(true), PeerKind::Server, false), Found::Check);
     }
 }
