@@ -139,20 +139,37 @@ impl Limits {
         self.changes(volume)
     }
 
-    /// A member is to be looked at: of a group that is this key's.
-    pub(crate) fn reports(&self, manager: &Manager, asked: &ReportMemberRequest) -> Result<(), WireError> {
-        if self.own.is_none() {
-            return Ok(());
-        }
+    /// A member is to be looked at: of a group that is this key's. Whether it counts if it answers and is only called
+    /// slow: somebody who may only read would take it out of the group without having written anything.
+    pub(crate) fn reports(&self, manager: &Manager, asked: &ReportMemberRequest) -> Result<bool, WireError> {
         let volume = manager.replica.read().pg(PgId(asked.pg)).map(|pg| pg.volume.get());
-        if volume.is_some_and(|volume| self.sees(volume)) {
-            return Ok(());
-        }
-        Err(WireError::new(ErrorCode::UnknownPg, format!("there is no {}; refresh the cluster map", PgId(asked.pg))))
+        counts(self.own.as_ref(), volume).ok_or_else(|| {
+            WireError::new(ErrorCode::UnknownPg, format!("there is no {}; refresh the cluster map", PgId(asked.pg)))
+        })
     }
+}
+
+/// Whether what is reported of a group of this volume counts by itself; `None`: the volume is not to be seen.
+fn counts(own: Option<&BTreeMap<u32, Access>>, volume: Option<u32>) -> Option<bool> {
+    let Some(own) = own else { return Some(true) };
+    own.get(&volume?).map(|access| *access == Access::Write)
 }
 
 fn own_volumes(state: &State, rights: &Rights) -> BTreeMap<u32, Access> {
     // Those that were deleted too: whoever knew them has to hear of it.
     state.volumes().filter_map(|volume| Some((volume.id.get(), rights.of(&volume.name)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that may only read would take members that answer out of groups; or a writer's word count for nothing.
+    #[test]
+    fn whose_reports_count() {
+        let own = BTreeMap::from([(1, Access::Read), (2, Access::Write)]);
+        let of = |volume| counts(Some(&own), volume);
+        assert_eq!([Some(1), Some(2), Some(3), None].map(of), [Some(false), Some(true), None, None]);
+        assert_eq!(counts(None, None), Some(true), "of a key without limits");
+    }
 }

@@ -288,11 +288,11 @@ impl Desk {
                 Ok(OpenSessionResponse { map: Limits::of(&peer, &m).within(answer.map), ..answer })
             }),
             Some(Opcode::ReportMember) => {
-                // Ten commands on one machine see no more than one does.
-                let host = hash(&request.peer.addr.ip());
+                // Ten commands on one machine see no more than one does, and it has as many addresses as it likes.
+                let host = hash(&request.peer.site());
                 self.serve(r, reply, move |m, q| async move {
-                    Limits::of_leader(&peer, &m)?.reports(&m, &q)?;
-                    m.report_member(q, host).await
+                    let counts = Limits::of_leader(&peer, &m)?.reports(&m, &q)?;
+                    m.report_member(q, Some(host).filter(|_| counts)).await
                 });
             }
             Some(Opcode::EnsurePgs) => self.serve(r, reply, |m, q: EnsurePgsRequest| async move {

@@ -117,7 +117,7 @@ impl Manager {
         for suspect in work.suspects {
             let me = self.clone();
             self.spawn(async move {
-                if let Err(error) = me.report_member(suspect, u64::from(node.get())).await {
+                if let Err(error) = me.report_member(suspect, Some(u64::from(node.get()))).await {
                     tracing::debug!(%node, %error, "a node's report about a member came to nothing");
                 }
             });

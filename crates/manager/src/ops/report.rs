@@ -35,11 +35,11 @@ struct Case {
 }
 
 impl Manager {
-    /// `reporter` tells reporters apart.
+    /// `reporter` tells reporters apart; `None`: whoever asks has the member probed, and no more.
     pub(crate) async fn report_member(
         &self,
         request: ReportMemberRequest,
-        reporter: u64,
+        reporter: Option<u64>,
     ) -> Result<ReportMemberResponse, WireError> {
         self.metrics.reports.add(1);
         let case = match self.look_in_cluster(|state, _| open_case(state, &request))? {
@@ -50,7 +50,7 @@ impl Manager {
         let outcome = self.probe_member(&case.address, case.pg, case.disk, case.probe_deadline).await;
         let remove = match leaves(outcome, self.silence(case.node)?) {
             Some(remove) => remove,
-            None => self.is_slow(&case, reporter)?,
+            None => reporter.map_or(Ok(false), |reporter| self.is_slow(&case, reporter))?,
         };
         tracing::info!(pg = %case.pg, disk = %case.disk, node = %case.node, ?outcome, remove, %why, "a member was reported");
         if !remove {
