@@ -21,7 +21,7 @@ use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
     CancelJobRequest, EnsurePgsRequest, EnsurePgsResponse, HeartbeatRequest, OpenSessionResponse, RegisterRequest,
-    StartJobRequest, StatusRequest,
+    ReportJobRequest, StartJobRequest, StatusRequest, TakeJobRequest,
 };
 use parking_lot::Mutex;
 use std::convert::Infallible;
@@ -385,8 +385,20 @@ impl Service for Desk {
                 self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
             }
             Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
-            Some(Opcode::TakeJob) => self.serve(r, reply, |m, q| async move { m.take_job(q).await }),
-            Some(Opcode::ReportJob) => self.serve(r, reply, |m, q| async move { m.report_job(q).await }),
+            Some(Opcode::TakeJob) => {
+                let peer = request.peer.clone();
+                self.serve(r, reply, |m, q: TakeJobRequest| async move {
+                    peer.may_speak_for(NodeId(q.node))?;
+                    m.take_job(q).await
+                });
+            }
+            Some(Opcode::ReportJob) => {
+                let peer = request.peer.clone();
+                self.serve(r, reply, |m, q: ReportJobRequest| async move {
+                    peer.may_speak_for(NodeId(q.node))?;
+                    m.report_job(q).await
+                });
+            }
             Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),
             Some(Opcode::Drain) => self.serve(r, reply, |m, q| async move { m.drain(q).await }),
             Some(Opcode::Remove) => self.serve(r, reply, |m, q| async move { m.remove(q).await }),

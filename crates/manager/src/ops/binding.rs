@@ -4,8 +4,8 @@
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
 //! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat
 //! of its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
-//! unbound; where the managers wait for what nodes know, whoever may be a node by its key is heard, and none is bound. Not
-//! here: what others hold against each other (`rpc::NodeKeys`).
+//! unbound; where the managers wait for what nodes know, whoever may be a node by its key is heard, and none is bound.
+//! Not here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
 use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
 use cairn_manager_core::events::Kind;
@@ -56,6 +56,7 @@ impl Manager {
         request: &RegisterRequest,
     ) -> Result<(), WireError> {
         self.check_bound(holder, |state| registering(state, request)).await?;
+        self.check_newcomer(holder, request).await?;
         let Some(holder) = holder.filter(|_| !request.address.is_empty()) else { return Ok(()) };
         let must = self.must_compare();
         let taken = self.look(|state, _| {
@@ -74,6 +75,24 @@ impl Manager {
             "{} is the place of {other}, which serves there and has another key than {}: if it is gone, this is let in as soon as it is \
              known to be down",
             request.address, holder.name
+        );
+        self.tell_refused(other, holder, &text).await;
+        Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
+    /// Nobody becomes a second node while the first one of his key runs: it would be awaited, be given jobs, and be one
+    /// of those that count, as often as he likes.
+    async fn check_newcomer(&self, holder: Option<&Holder>, request: &RegisterRequest) -> Result<(), WireError> {
+        let Some(holder) = holder else { return Ok(()) };
+        let other = self.look(|state, _| {
+            let is_new = registering(state, request).is_none() && request.node == 0;
+            let other = state.other_holder(NodeId(0), &holder.name).filter(|_| is_new);
+            other.filter(|other| state.node(*other).is_some_and(|other| other.up))
+        })?;
+        let Some(other) = other else { return Ok(()) };
+        let text = format!(
+            "{} is the key of {other}, which runs, and another server comes with it: give it a key of its own (cairn key token, cairn key node)",
+            holder.name
         );
         self.tell_refused(other, holder, &text).await;
         Err(WireError::new(ErrorCode::NotPermitted, text))

@@ -75,6 +75,27 @@ fn ask(managers: &Managers, i: usize, heartbeat: &HeartbeatRequest) {
     let _ = wait(client.call(&managers.addresses[i], Opcode::Heartbeat.code(), heartbeat, (), options));
 }
 
+/// One key would make as many nodes as its holder likes: each is awaited, and counts as one.
+#[test]
+fn a_key_that_is_a_nodes_makes_no_second_one() {
+    let managers = Managers::start(1, 1, 1);
+    managers.cluster();
+    managers.set(&[("node_timeout", "10m")]);
+    eventually("the feature level", || (managers.status().feature_level >= 22).then_some(()));
+    managers.show("d1");
+    let mut first = Node::start(&managers, 1, "data", 1);
+    eventually("it to be bound", || {
+        first.heartbeat();
+        managers.map().nodes.iter().any(|node| node.id == first.id() && node.holder == "d1").then_some(())
+    });
+    let mut second = Node::new(&managers, 2, "data", 1);
+    let refused = second.register().expect_err("the first one runs").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+    first.restart();
+    managers.show("d2");
+    second.register().expect("with a key of its own");
+}
+
 /// The only manager is put back from a copy: it would lead, and give numbers again.
 #[test]
 fn the_only_manager_hears_from_nodes_that_it_is_older() {
