@@ -23,10 +23,13 @@ use cairn_types::{ErrorCode, Incarnation, Layout, NodeId, VolumeId, WallTime};
 use cairn_wire::common::Credentials;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{Job as JobMessage, JobProgress};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Jobs that are queued or running.
 pub const LIVE_MAX: usize = 256;
+/// Those of one volume. The leader looks at it before it logs a job: earlier builds apply what is beyond it.
+pub const LIVE_OF_VOLUME_MAX: usize = LIVE_MAX / 4;
 /// Ended jobs that are kept for people to look at.
 pub const KEPT_MAX: usize = 256;
 /// Longest text about a failure: it names the file, the cause and the next step.
@@ -154,6 +157,26 @@ impl State {
     /// In the order in which they were started.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Job> {
         self.jobs.values().map(Arc::as_ref)
+    }
+
+    /// Why a volume gets no more jobs now, if it gets none: one tenant would keep all others from theirs.
+    pub fn too_many_jobs(&self, volume: VolumeId) -> Option<WireError> {
+        let live = self.jobs().filter(|job| job.volume == volume && job.state.is_live()).count();
+        (live >= LIVE_OF_VOLUME_MAX).then(|| {
+            let text = format!(
+                "{LIVE_OF_VOLUME_MAX} jobs of this volume are queued or running; wait for some to end, or cancel some"
+            );
+            WireError::new(ErrorCode::Overloaded, text)
+        })
+    }
+
+    /// The queued job whose turn it is: the oldest one of a volume of which the fewest run.
+    pub fn next_queued(&self) -> Option<&Job> {
+        let mut running: BTreeMap<VolumeId, usize> = BTreeMap::new();
+        let works = |job: &&Job| matches!(job.state, JobState::Running | JobState::Cancelling);
+        self.jobs().filter(works).for_each(|job| *running.entry(job.volume).or_default() += 1);
+        let queued = self.jobs().filter(|job| job.state == JobState::Queued);
+        queued.min_by_key(|job| (running.get(&job.volume).copied().unwrap_or(0), job.id))
     }
 
     pub(crate) fn start_job(&mut self, time: WallTime, command: &StartJob) -> Result<Outcome, WireError> {

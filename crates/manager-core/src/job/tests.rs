@@ -108,6 +108,28 @@ fn jobs_are_bounded() {
     assert_eq!(state.jobs().count(), KEPT_MAX);
 }
 
+/// One tenant would keep all others from jobs, and have his done before theirs.
+#[test]
+fn a_volume_has_a_part_of_the_jobs_and_its_turn() {
+    let mut state = cluster(3);
+    let other = crate::command::CreateVolume { name: "other".into(), layout: 1, ..Default::default() };
+    let Outcome::Volume(other) = ok(&mut state, Command::CreateVolume(other)) else { panic!("a volume") };
+    let first = started(&mut state, "/a");
+    assert_eq!(state.next_queued().map(|job| job.id), Some(first));
+    for _ in 1..LIVE_OF_VOLUME_MAX {
+        assert_eq!(state.too_many_jobs(VolumeId(1)), None);
+        started(&mut state, "/a");
+    }
+    assert_eq!(state.too_many_jobs(VolumeId(1)).map(|error| error.code), Some(ErrorCode::Overloaded));
+    assert_eq!(state.too_many_jobs(other), None);
+    ok(&mut state, assign(first, 0, 16));
+    let theirs = StartJob { volume: other.get(), path: b"/b".to_vec(), layout: 3, uid: 7, gid: 8, groups: vec![] };
+    let Outcome::Job(theirs) = ok(&mut state, Command::StartJob(theirs)) else { panic!("a job") };
+    assert_eq!(state.next_queued().map(|job| job.id), Some(theirs), "none of theirs runs");
+    ok(&mut state, assign(theirs, 0, 17));
+    assert_eq!(state.next_queued().map(|job| job.volume), Some(VolumeId(1)));
+}
+
 #[test]
 fn jobs_survive_a_checkpoint() {
     let mut state = cluster(3);

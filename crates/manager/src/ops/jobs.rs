@@ -6,7 +6,7 @@ use crate::manager::Manager;
 use cairn_manager_core::command::{AssignJob, CancelJob, Command, ReportJob, StartJob};
 use cairn_manager_core::job::{Job, JobState, nothing_to_cancel, unknown_job};
 use cairn_manager_core::{Outcome, plan};
-use cairn_types::{ErrorCode, Layout, NodeId};
+use cairn_types::{ErrorCode, Layout, NodeId, VolumeId};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
     CancelJobRequest, JobResponse, ListJobsRequest, ListJobsResponse, ReportJobRequest, ReportJobResponse,
@@ -45,7 +45,7 @@ impl Manager {
         let who = request.who.clone().ok_or_else(|| WireError::new(ErrorCode::BadRequest, "nobody asks"))?;
         self.look_in_cluster(|state, _| match state.jobs().find(|job| is_in_the_way(job, &request)) {
             Some(job) => Err(already_converted(job)),
-            None => Ok(()),
+            None => state.too_many_jobs(VolumeId(request.volume)).map_or(Ok(()), Err),
         })?;
         let command = StartJob {
             volume: request.volume,
@@ -83,7 +83,7 @@ impl Manager {
         Ok(JobResponse { job: Some(job.to_message()) })
     }
 
-    /// Gives the oldest job that nobody works on.
+    /// Gives a job that nobody works on: the one whose turn it is.
     pub(crate) async fn take_job(&self, request: TakeJobRequest) -> Result<JobResponse, WireError> {
         let now = self.now();
         let (found, silent) = self.look_in_cluster(|state, leading| {
@@ -92,7 +92,7 @@ impl Manager {
                 now.since(heard) > SILENCE
                     || (job.node == NodeId(request.node) && job.incarnation.0 != request.incarnation)
             };
-            let queued = state.jobs().find(|job| job.state == JobState::Queued);
+            let queued = state.next_queued();
             let given = || state.jobs().filter(|job| job.state == JobState::Running).find(silent);
             let job = queued.or_else(given).map(|job| (job.id, job.node));
             let cancelling = state.jobs().filter(|job| job.state == JobState::Cancelling);
