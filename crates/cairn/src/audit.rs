@@ -32,6 +32,10 @@ const PERIOD: Duration = Duration::from_secs(10);
 const COUNTED_MAX: usize = 1024;
 /// Of them refusals of strangers, who can make any number: room is left for what holders of keys did.
 const STRANGERS_MAX: usize = 64;
+/// And refusals of those: room is left for who came in and what administrators did.
+const REFUSED_MAX: usize = 448;
+/// Refusals of one key: room is left for those of others.
+const REFUSED_OF_ONE_MAX: usize = 64;
 /// Lines that wait to be written; further ones are dropped and counted.
 const WAITING_MAX: usize = 4096;
 
@@ -43,17 +47,30 @@ struct Told {
     kind: &'static str,
     from: String,
     operation: String,
+    /// Of a refusal in no key: whoever asks for what is not there gets another answer each time.
+    why: String,
+}
+
+/// How often something was told since it was written.
+struct Count {
+    count: u64,
+    since: u64,
+    /// Of a refusal the first one.
     why: String,
 }
 
 impl Told {
-    fn line(&self, since: u64, count: u64) -> Value {
+    fn is_refusal(&self) -> bool {
+        self.event == "refused"
+    }
+
+    fn line(&self, why: &str, since: u64, count: u64) -> Value {
         let mut line =
             json!({ "time": moment(cairn_security::now()), "event": self.event, "from": self.from, "count": count });
         if let Some(name) = &self.name {
             line["name"] = json!(name);
         }
-        for (key, text) in [("kind", self.kind), ("operation", &self.operation), ("why", &self.why)] {
+        for (key, text) in [("kind", self.kind), ("operation", &self.operation), ("why", why)] {
             if !text.is_empty() {
                 line[key] = json!(text);
             }
@@ -68,10 +85,36 @@ impl Told {
 /// What was told in the present period: how often since it was written, and since when.
 #[derive(Default)]
 struct Counts {
-    told: BTreeMap<Told, (u64, u64)>,
+    told: BTreeMap<Told, Count>,
     /// How many of them are refusals of strangers.
     strangers: usize,
+    /// And of holders of keys, by their names.
+    refused: usize,
+    refused_of: BTreeMap<String, usize>,
     others: u64,
+}
+
+impl Counts {
+    /// Takes a place for something that was not told in this period yet, if there is one.
+    fn has_place(&mut self, told: &Told) -> bool {
+        match &told.name {
+            None if told.is_refusal() => {
+                let has_place = self.strangers < STRANGERS_MAX;
+                self.strangers += usize::from(has_place);
+                has_place
+            }
+            Some(name) if told.is_refusal() => {
+                let of = self.refused_of.get(name).copied().unwrap_or(0);
+                let has_place = self.refused < REFUSED_MAX && of < REFUSED_OF_ONE_MAX;
+                if has_place {
+                    self.refused += 1;
+                    self.refused_of.insert(name.clone(), of + 1);
+                }
+                has_place
+            }
+            _ => self.told.len() - self.strangers - self.refused < COUNTED_MAX - STRANGERS_MAX - REFUSED_MAX,
+        }
+    }
 }
 
 /// Takes what is told.
@@ -82,27 +125,26 @@ pub struct Desk {
 }
 
 impl Desk {
-    fn tell(&self, told: Told) {
+    fn tell(&self, mut told: Told) {
         let now = cairn_security::now();
+        let why = match told.is_refusal() {
+            true => std::mem::take(&mut told.why),
+            false => told.why.clone(),
+        };
+        let line = told.line(&why, now, 1);
         {
             let mut counts = self.counts.lock();
-            if let Some((count, _)) = counts.told.get_mut(&told) {
-                *count += 1;
+            if let Some(known) = counts.told.get_mut(&told) {
+                known.count += 1;
                 return;
             }
-            let is_of_stranger = told.event == "refused" && told.name.is_none();
-            let is_full = match is_of_stranger {
-                true => counts.strangers >= STRANGERS_MAX,
-                false => counts.told.len() - counts.strangers >= COUNTED_MAX - STRANGERS_MAX,
-            };
-            if is_full {
+            if !counts.has_place(&told) {
                 counts.others += 1;
                 return;
             }
-            counts.strangers += usize::from(is_of_stranger);
-            counts.told.insert(told.clone(), (0, now));
+            counts.told.insert(told, Count { count: 0, since: now, why });
         }
-        self.write(told.line(now, 1));
+        self.write(line);
     }
 
     fn write(&self, line: Value) {
@@ -116,8 +158,8 @@ impl Desk {
         let Counts { told, others, .. } = std::mem::take(&mut *self.counts.lock());
         let mut lines: Vec<Value> = told
             .into_iter()
-            .filter(|(_, (count, _))| *count > 0)
-            .map(|(told, (count, since))| told.line(since, count))
+            .filter(|(_, known)| known.count > 0)
+            .map(|(told, known)| told.line(&known.why, known.since, known.count))
             .collect();
         let now = moment(cairn_security::now());
         if others > 0 {
@@ -382,6 +424,37 @@ mod tests {
         assert!(told.len() <= STRANGERS_MAX + 4, "{} lines", told.len());
     }
 
+    /// A tenant would keep administrators, and what others were refused, out of the log.
+    #[test]
+    fn one_key_leaves_room_for_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit");
+        let log = AuditLog::start(&path).expect("begun");
+        let (sink, desk) = (log.sink().expect("a sink"), log.desk().expect("a desk"));
+        let operations: Vec<String> = (0..200).map(|number| format!("Operation{number}")).collect();
+        for number in 0..2 * COUNTED_MAX {
+            let (operation, why) = (operations[number % 200].as_str(), format!("there is no job {number}"));
+            let from = [10, 0, 0, 1].into();
+            sink.refused(&Refusal { from, name: Some("eve"), operation, why: &why });
+        }
+        sink.refused(&refusal("bob", "it was revoked"));
+        let told = |event, operation: &str| Told {
+            event,
+            name: Some("ops-1".to_owned()),
+            kind: "admin",
+            from: "10.0.0.2".to_owned(),
+            operation: operation.to_owned(),
+            why: String::new(),
+        };
+        desk.tell(told("login", ""));
+        desk.tell(told("admin", "CreateVolume"));
+        drop((sink, desk, log));
+        let lines = lines(&path);
+        let of = |name: &str| lines.iter().filter(|line| line["name"] == name).count();
+        assert_eq!((of("bob"), of("ops-1")), (1, 2));
+        assert!(of("eve") <= 2 * REFUSED_OF_ONE_MAX, "{} lines", of("eve"));
+    }
+
     /// Somebody who is refused in ever other ways would take memory and disk without end.
     #[test]
     fn all_of_it_is_bounded() {
@@ -395,7 +468,7 @@ mod tests {
         drop((sink, log));
         let last = lines(&path);
         let others = last.iter().find(|line| line["event"] == "not-told-apart").expect("the rest is counted");
-        assert_eq!(others["count"], (2 * COUNTED_MAX + STRANGERS_MAX) as u64);
+        assert_eq!(others["count"], (3 * COUNTED_MAX - REFUSED_MAX) as u64);
         for _ in 0..2 * FILES_KEPT {
             let mut files = Files::open(&path, 4096).expect("opened");
             files.append(&[json!("x".repeat(4000))]).expect("written");
