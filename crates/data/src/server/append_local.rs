@@ -77,14 +77,15 @@ impl Inner {
                 "blocks of a copy become part of a shard on the same disk, up to 1 MiB, without a payload",
             ));
         }
-        // Else anybody could fill the memory with what is known of groups that are not here.
-        if member.store.pg_files().get(PgId(local.pg)).is_none() {
+        // Else anybody could fill the memory with what is known of groups that are not here. What is of another volume
+        // is told like what is not here.
+        let record = member.store.pg_files().get(PgId(local.pg));
+        if record.is_none_or(|record| record.volume != member.pg.volume) {
             return Err(unknown_pg(member.disk, PgId(local.pg)));
         }
         let copy = self.member(member.disk.get(), local.pg, 0)?;
-        let is_other_shard = copy.is_striped() && copy.pg.pg != member.pg.pg;
-        if is_other_shard || copy.pg.volume != member.pg.volume {
-            return Err(bad_request("what becomes a shard is a copy of the same volume, or a shard of the same group"));
+        if copy.is_striped() && copy.pg.pg != member.pg.pg {
+            return Err(bad_request("what becomes a shard is a copy, or a shard of the same group"));
         }
         copy.check_moving()?;
         Ok((member.disk, ChunkId { pg: PgId(local.pg), index: local.index }))

@@ -18,20 +18,27 @@ use super::stripes::Shards;
 const COPY: u32 = 99;
 const MEMBER: usize = 1;
 
-/// A chunk of it: 8 KiB of something else, then these bytes.
-fn copy(cluster: &Cluster, bytes: &[u8]) -> u32 {
+/// Another one there, of another volume.
+const OTHERS: u32 = 98;
+
+fn tell_group(cluster: &Cluster, pg: u32, volume: u32) {
     let node = &cluster.nodes[MEMBER];
     let member = PgMember { disk: node.disk, state: u32::from(Serving.code()), node: node.node };
-    let state = PgState {
-        pg: COPY,
-        volume: 1,
+    cluster.tell_state(PgState {
+        pg,
+        volume,
         scheme: 1,
         epoch: 1,
         creation_epoch: 1,
         members: vec![member],
         ..PgState::default()
-    };
-    cluster.tell_state(state);
+    });
+}
+
+/// A chunk of it: 8 KiB of something else, then these bytes.
+fn copy(cluster: &Cluster, bytes: &[u8]) -> u32 {
+    let node = &cluster.nodes[MEMBER];
+    tell_group(cluster, COPY, 1);
     let request = AllocateRequest { disk: node.disk, pg: COPY, epoch: 1, session: SESSION, count: 1 };
     let mut index = 0;
     eventually("the group of the copy gives out indices", || {
@@ -92,8 +99,17 @@ fn a_copy_becomes_a_shard_if_it_is_what_was_computed_with() {
     let beyond = LocalBlocks { offset: 1 << 30, ..local(0, UNIT).expect("some") };
     let missing = append(&cluster, &AppendRequest { local: Some(beyond), ..good.clone() }, Payload::None);
     assert!(missing.is_err(), "the copy has nothing there");
-    let foreign = LocalBlocks { pg: 1234, ..local(0, UNIT).expect("some") };
-    assert!(append(&cluster, &AppendRequest { local: Some(foreign), ..good.clone() }, Payload::None).is_err());
+    // Which groups of others a disk has is nobody's business.
+    tell_group(&cluster, OTHERS, 2);
+    eventually("it to be there", || {
+        let request =
+            AllocateRequest { disk: cluster.nodes[MEMBER].disk, pg: OTHERS, epoch: 1, session: SESSION, count: 1 };
+        cluster.call::<AllocateResponse>(MEMBER, Opcode::Allocate, &request, Payload::None).is_ok()
+    });
+    for pg in [1234, OTHERS] {
+        let foreign = LocalBlocks { pg, ..local(0, UNIT).expect("some") };
+        refused(AppendRequest { local: Some(foreign), ..good.clone() }, Payload::None, ErrorCode::UnknownPg);
+    }
     assert_eq!(append(&cluster, &good, Payload::None).expect("appended").length, UNIT as u64);
     let rest = AppendRequest { sync: true, ..part(UNIT, ends - UNIT) };
     let answer = append(&cluster, &rest, Payload::None).expect("appended");
