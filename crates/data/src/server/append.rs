@@ -103,6 +103,10 @@ impl Inner {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), false)?;
         member.check_moving()?;
         let session = SessionId(asked.chunk.as_ref().map_or(0, |header| header.session));
+        if session.get() == 0 && !asked.repair {
+            // Nobody could tell that its writer is gone: it would stay for ever, and count for nobody.
+            return Err(bad_request("an append names its session"));
+        }
         let creation_epoch = Epoch(asked.creation_epoch);
         if member.is_striped() {
             self.check_striped_writer(&member, asked, creation_epoch)?;

@@ -38,6 +38,10 @@ fn all_members_hold_what_is_appended() {
         let beyond = cluster.read(i, index, at as u64, 11).expect_err("not there");
         assert_eq!(beyond.code(), Some(ErrorCode::Missing));
     }
+    // What belongs to no session would be garbage that nobody may free.
+    let mut nobodys = cluster.append_request(0, &[1, 2], cluster.allocate(0).expect("an index"), 0, &bulk);
+    nobodys.chunk.iter_mut().for_each(|chunk| chunk.session = 0);
+    assert_eq!(cluster.send(0, &nobodys, &bulk).expect_err("refused").code(), Some(ErrorCode::BadRequest));
     assert_eq!(cluster.seal(0, &[1, 2], index).expect("sealed").length, at as u64 + 10);
     let sealed = cluster.append(0, &[1, 2], index, at as u64 + 4096, &[1]).expect_err("sealed");
     assert_eq!(sealed.code(), Some(ErrorCode::ChunkSealed));
