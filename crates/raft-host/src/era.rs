@@ -6,7 +6,7 @@
 //! are different histories, in which the same index means different entries. An empty member takes any era: it has
 //! nothing. Not here: who gives a new era (whoever restores, offline).
 
-use cairn_raft::Position;
+use cairn_raft::{Position, Restored};
 use cairn_types::{era_of, first_term};
 use cairn_wire::raft::RaftMessage;
 
@@ -32,6 +32,14 @@ pub(crate) fn judge(message: &RaftMessage, own_term: u64, last: Position) -> Ver
         // Tells tell nobody back: two would go on for ever.
         std::cmp::Ordering::Less => Verdict::Tell(first_term(own)),
     }
+}
+
+/// Whether a state was put in place by a restore and nothing was done with it since: it ends with the first term of a
+/// later era, in which nobody has voted. A member that gets such a state from its leader knows a later term.
+pub(crate) fn is_put_in_place(restored: &Restored) -> bool {
+    let term = restored.base.term;
+    let is_first = era_of(term) > 0 && term == first_term(era_of(term));
+    is_first && restored.entries.is_empty() && (restored.hard.term, restored.hard.vote) == (term, 0)
 }
 
 #[cfg(test)]

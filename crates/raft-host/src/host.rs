@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::book::MarkBook;
 use crate::clocks::Clocks;
 use crate::config::HostConfig;
+use crate::era::is_put_in_place;
 use crate::error::HostError;
 use crate::group::{Group, Port};
 use crate::handle::GroupHandle;
@@ -209,6 +210,11 @@ impl RaftHost {
             self.wal.append(start.records)?;
         }
         let fresh = start.restored.fresh;
+        if group != GroupId::MANAGER && is_put_in_place(&start.restored) && !self.book.has_forgotten(group) {
+            // A person accepted that as the state was put there. Durable before anybody leads by it.
+            tracing::warn!(%group, index = start.restored.base.index, "the group's state was put in place from a copy: what came after that copy counts as forgotten");
+            self.book.set_forgotten(group, true)?;
+        }
         start.restored.marks = self.book.known(group).members;
         start.restored.forgot = self.book.has_forgotten(group) || (self.book.is_damaged() && !fresh);
         let kept = Generations::new(start.generations, start.restored.base.index, start.log_bytes);

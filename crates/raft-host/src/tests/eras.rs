@@ -11,6 +11,7 @@ use cairn_types::{ClusterId, first_term};
 use cairn_wire::raft::TakeCheckpointRequest;
 
 use super::fixture::{Fate, GROUP, Node, Switch, config, start, wait_for};
+use super::older::lead_alone;
 use crate::HostError;
 use crate::host::{CHECKPOINT_DIR, LOG_DIR};
 
@@ -134,4 +135,27 @@ fn members_of_before_stop_and_the_restored_one_goes_on() {
     let restored = launch(3, 1);
     wait_for("leadership", || restored.handle.leads());
     assert_eq!(restored.add(1), Some(Fate::Done(sum + 4)));
+}
+
+/// A partition that was put back from a backup would give numbers again that came after that: names elsewhere would
+/// lead to other files than before.
+#[test]
+fn a_state_that_was_put_in_place_has_forgotten_what_came_later() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let node = start(from.path(), &Arc::default(), config(1), &[1], 0);
+    wait_for("leadership", || node.handle.leads());
+    node.add(4).unwrap();
+    take(&node, false).unwrap();
+    drop(node);
+    restore(from.path(), to.path(), 1);
+    let (node, _, forgot) = lead_alone(to.path());
+    assert!(forgot && matches!(node.add(1), Some(Fate::Done(5))));
+    drop(node);
+    let (node, term, forgot) = lead_alone(to.path());
+    assert!(forgot, "nothing was made good before the process ended");
+    node.handle.recalled(term);
+    wait_for("it is written down", || !node._host.marks().has_forgotten(GROUP));
+    drop(node);
+    assert!(!lead_alone(to.path()).2, "it was made good");
+    assert!(!lead_alone(from.path()).2, "its own state is none that was put there");
 }

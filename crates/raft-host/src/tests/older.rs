@@ -129,7 +129,7 @@ fn a_member_that_is_whole_has_no_loss_to_accept() {
 }
 
 /// Starts the only member, and gives what it was told of itself as it began to lead.
-fn lead_alone(dir: &Path) -> (Node, u64, bool) {
+pub(super) fn lead_alone(dir: &Path) -> (Node, u64, bool) {
     let node = start(dir, &Arc::default(), config(1), &[1], 0);
     node._host.marks().manager_said([].into());
     let mut told = None;
