@@ -4,8 +4,8 @@ use crate::counters::Counters;
 use crate::namespace::Namespace;
 use crate::session::SessionTable;
 use crate::snapshot::{
-    HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS, VERSION,
-    VERSION_LEVEL, VERSION_RANGE,
+    HEADER_LEN, MAGIC, PAGE_END, PAGE_ENDED_SESSIONS, PAGE_ENTRIES, PAGE_HEADER, PAGE_LIVE_SESSIONS,
+    PAGE_SPARED_SESSIONS, VERSION, VERSION_LEVEL, VERSION_RANGE,
 };
 use cairn_tree::{LeafPage, TreeBuilder, TreeError};
 use cairn_types::InodeId;
@@ -30,7 +30,7 @@ pub struct NamespaceBuilder {
     sessions: SessionTable,
     tree: TreeBuilder,
     pages: u64,
-    /// What the last page counted: entries, live and ended sessions.
+    /// What the last page counted: entries, live sessions, ended and spared ones.
     counts: Option<[u64; 3]>,
 }
 
@@ -64,6 +64,7 @@ impl NamespaceBuilder {
             PAGE_HEADER => self.push_header(page),
             PAGE_LIVE_SESSIONS => self.sessions.load_live(body).ok_or(malformed("a session record")),
             PAGE_ENDED_SESSIONS => self.sessions.load_ended(body).ok_or(malformed("the list of ended sessions")),
+            PAGE_SPARED_SESSIONS => self.sessions.load_spared(body).ok_or(malformed("the list of spared sessions")),
             PAGE_ENTRIES => self.push_leaves(number, body),
             PAGE_END => {
                 let (numbers, rest) = body.as_chunks::<8>();

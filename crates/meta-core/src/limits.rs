@@ -9,8 +9,15 @@ pub const SLOTS_MAX: u32 = 256;
 /// Bytes of a kept answer: attributes take at most 170, an error its code and text.
 pub const KEPT_ANSWER_MAX: usize = 512;
 /// Ended sessions that are remembered one by one. When there are more, the older half is replaced by a floor: every
-/// unknown session with an id up to it counts as ended.
+/// unknown session with an id up to it counts as ended, but those that live in other partitions.
 pub const ENDED_SESSIONS_MAX: usize = 16 << 10;
+/// As many are remembered one by one at most, while the other partitions of the volume do not say who lives there.
+/// Their numbers fit one frame.
+pub const ENDED_SESSIONS_LIMIT: usize = 4 * ENDED_SESSIONS_MAX;
+/// Sessions below a floor that are told another partition.
+pub const SPARED_SESSIONS_MAX: usize = 32 << 10;
+/// Feature level from which on a floor spares sessions.
+pub const SPARE_LEVEL: u16 = 26;
 /// Live sessions of a partition. Beyond it new ones get `Overloaded`.
 pub const SESSIONS_MAX: usize = 1 << 20;
 /// Entries of one readdir page, and of one page of extents.

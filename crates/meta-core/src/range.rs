@@ -6,6 +6,7 @@
 //! of them that comes late would name blocks which were given back meanwhile.
 use crate::error::{OpError, Result};
 use crate::lend::LEND_LEVEL;
+use crate::limits::{ENDED_SESSIONS_LIMIT, ENDED_SESSIONS_MAX, SPARE_LEVEL, SPARED_SESSIONS_MAX};
 use crate::namespace::Namespace;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::meta::TakeSessions;
@@ -54,15 +55,33 @@ impl Namespace {
         self.inode_first > InodeId::ROOT.0 && self.counters().inodes == 0 && self.sessions.is_new()
     }
 
-    /// For a partition that is made later.
+    /// For a partition that is made later. Of very many that live below the floor the oldest go on there; the others
+    /// count as ended.
     pub fn ended_sessions(&self) -> TakeSessions {
         let (floor, ended) = self.sessions.ended();
-        TakeSessions { floor, ended: ended.collect() }
+        let live = self.sessions.not_ended(floor).into_iter().take(SPARED_SESSIONS_MAX);
+        TakeSessions { floor, ended: ended.collect(), live: live.collect() }
+    }
+
+    /// Up to which session nothing more needs to be remembered one by one, when that is much. Before that floor is
+    /// logged, the other partitions say who of those below it lives there.
+    pub fn floor_wanted(&self) -> Option<u64> {
+        if self.level < SPARE_LEVEL { None } else { self.sessions.floor_wanted() }
+    }
+
+    /// Sessions up to `last` that have not ended as far as is known here.
+    pub fn sessions_not_ended(&self, last: u64) -> std::collections::BTreeSet<u64> {
+        self.sessions.not_ended(last)
+    }
+
+    /// Ended sessions that are remembered one by one, whatever others say.
+    pub(crate) const fn ended_sessions_max(&self) -> usize {
+        if self.level < SPARE_LEVEL { ENDED_SESSIONS_MAX } else { ENDED_SESSIONS_LIMIT }
     }
 
     pub(crate) fn take_sessions(&mut self, bytes: &[u8]) -> Result<()> {
-        let TakeSessions { floor, ended } = TakeSessions::decode(bytes).map_err(|_| OpError::BAD_REQUEST)?;
-        self.sessions.take(floor, &ended);
+        let TakeSessions { floor, ended, live } = TakeSessions::decode(bytes).map_err(|_| OpError::BAD_REQUEST)?;
+        self.sessions.take(floor, &ended, &live, self.ended_sessions_max());
         Ok(())
     }
 }
@@ -98,6 +117,44 @@ mod tests {
         assert!(limited.end_range().is_err() && !limited.is_one_of_several(), "its limit would be counted nowhere");
         limited.level = LEND_LEVEL;
         assert!(limited.end_range().is_ok() && limited.is_one_of_several(), "it is lent to others");
+    }
+
+    /// A mount that lives for weeks would lose its session, and its locks, at its first change in another partition.
+    #[test]
+    fn a_floor_spares_who_lives_elsewhere() {
+        let state = |of: &Namespace, session| of.session_state(session);
+        let many = 10..12 + ENDED_SESSIONS_MAX as u64;
+        let last = many.end;
+        let mut root = namespace(1, (1 << 40) - 1);
+        root.level = SPARE_LEVEL;
+        // The mount lives in the root's partition, another one only elsewhere.
+        root.sessions.keep_answer(7, 0, 1, b"");
+        many.for_each(|session| root.end_session(session));
+        let floor = root.floor_wanted().expect("there are many");
+        assert_eq!((root.sessions.floor(), state(&root, 8)), (0, SessionState::Unknown), "others are asked first");
+        let cut = |live: &[u64]| TakeSessions { floor, live: live.to_vec(), ..TakeSessions::default() }.encode_to_vec();
+        root.take_sessions(&cut(&[7, 8, 10, 99_999_999])).expect("sound");
+        assert_eq!(root.sessions.floor(), floor);
+        assert!(root.floor_wanted().is_none(), "half of them are forgotten");
+        let expected = [SessionState::Live, SessionState::Unknown, SessionState::Ended, SessionState::Ended];
+        assert_eq!([7, 8, 9, 10].map(|session| state(&root, session)), expected, "what has ended stays so");
+        assert_eq!(state(&root, last), SessionState::Unknown);
+
+        let mut new = namespace(1 << 40, (2 << 40) - 1);
+        new.take_sessions(&root.ended_sessions().encode_to_vec()).expect("sound");
+        assert_eq!([7, 8].map(|session| state(&new, session)), [SessionState::Unknown; 2], "they live");
+        let ended = (1..last).filter(|session| state(&new, *session) == SessionState::Ended).count() as u64;
+        assert_eq!(ended, last - 1 - 2, "all others have ended");
+        new.sessions.keep_answer(7, 0, 1, b"");
+        for session in [7, 8] {
+            new.end_session(session);
+            assert_eq!(state(&new, session), SessionState::Ended);
+        }
+        // Who does not live anywhere any more is not spared for ever.
+        root.take_sessions(&cut(&[])).expect("sound");
+        assert_eq!(state(&root, 8), SessionState::Ended);
+        new.take_sessions(&cut(&[8])).expect("sound");
+        assert_eq!(state(&new, 8), SessionState::Ended, "it is never unknown again");
     }
 
     /// What an ended session sends late would be done in a partition that was made after its end.

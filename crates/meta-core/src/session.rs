@@ -4,9 +4,10 @@
 //! Sessions and slots arise on first use, slots with sequence 1; a slot that was never used costs nothing, whatever its
 //! number. Ids ascend at the manager and are never repeated, so
 //! ended sessions are remembered as a set that is cut to a floor when it grows: an unknown session at or below the
-//! floor counts as ended, which at worst makes an old client open a new session.
+//! floor counts as ended. Those that live in other partitions of the volume are spared: they stay unknown.
 //!
-//! Invariant: a request of an ended session is never executed. Cloning is O(1); after it, what changes is copied once.
+//! Invariants: a request of an ended session is never executed, so what has ended is never unknown again; a spared
+//! session is at or below the floor, and goes when it ends. Cloning is O(1); after it, what changes is copied once.
 use crate::error::{OpError, Result};
 use crate::limits::{ENDED_SESSIONS_MAX, KEPT_ANSWER_MAX, SESSIONS_MAX, SLOTS_MAX};
 use cairn_types::{ErrorCode, SessionId};
@@ -72,8 +73,10 @@ impl Session {
 pub(crate) struct SessionTable {
     live: Arc<BTreeMap<u64, Arc<Session>>>,
     ended: Arc<BTreeSet<u64>>,
-    /// Every session up to this one that is not live has ended.
+    /// Every session up to this one that is not live has ended, but those that are spared.
     floor: u64,
+    /// Up to the floor, and not known to have ended: they live in another partition, or did.
+    spared: Arc<BTreeSet<u64>>,
     /// Used slots of all live sessions.
     slots: u64,
     /// Bytes of the answers that they keep.
@@ -88,7 +91,7 @@ impl SessionTable {
         }
         if self.live.contains_key(&session) {
             SessionState::Live
-        } else if session <= self.floor || self.ended.contains(&session) {
+        } else if (session <= self.floor && !self.spared.contains(&session)) || self.ended.contains(&session) {
             SessionState::Ended
         } else {
             SessionState::Unknown
@@ -199,17 +202,28 @@ impl SessionTable {
         }
         let was_live = removed.is_some();
         if session <= self.floor {
-            return was_live;
+            let was_spared = self.spared.contains(&session) && Arc::make_mut(&mut self.spared).remove(&session);
+            return was_live || was_spared;
         }
-        let ended = Arc::make_mut(&mut self.ended);
-        let is_new = ended.insert(session);
-        if ended.len() > ENDED_SESSIONS_MAX {
-            let keep_from = ended.iter().nth(ENDED_SESSIONS_MAX / 2).copied().expect("the set is larger than its half");
+        let is_new = Arc::make_mut(&mut self.ended).insert(session);
+        was_live || is_new
+    }
+
+    /// Raises the floor where more than `max` ended ones are remembered one by one, whoever lives elsewhere below it.
+    pub fn bound_ended(&mut self, max: usize) {
+        if self.ended.len() > max {
+            let ended = Arc::make_mut(&mut self.ended);
+            let keep_from = ended.iter().nth(max / 2).copied().expect("the set is larger than its half");
             let kept = ended.split_off(&keep_from);
             self.floor = ended.last().copied().expect("the lower half is not empty");
             *ended = kept;
         }
-        was_live || is_new
+    }
+
+    /// The floor under which half of the ended ones would be, when there are many.
+    pub fn floor_wanted(&self) -> Option<u64> {
+        let is_many = self.ended.len() > ENDED_SESSIONS_MAX;
+        is_many.then(|| self.ended.iter().nth(ENDED_SESSIONS_MAX / 2).copied()).flatten()
     }
 
     /// No session was ever live or has ended here.
@@ -222,12 +236,24 @@ impl SessionTable {
         (self.floor, self.ended.iter().copied())
     }
 
-    /// Ends what has ended elsewhere. Afterwards the table is not [new](Self::is_new), whatever that was.
-    pub fn take(&mut self, floor: u64, ended: &[u64]) {
+    /// Sessions up to `last` that have not ended as far as is known here: live ones, and spared ones.
+    pub fn not_ended(&self, last: u64) -> BTreeSet<u64> {
+        let live = self.live.range(..=last).map(|(session, _)| *session);
+        live.chain(self.spared.range(..=last).copied()).collect()
+    }
+
+    /// Ends what has ended elsewhere: `ended`, and up to the floor all but `live`, which are spared unless they have
+    /// ended here. `max`: as of [`bound_ended`](Self::bound_ended). Afterwards the table is not [new](Self::is_new),
+    /// whatever that was.
+    pub fn take(&mut self, floor: u64, ended: &[u64], live: &[u64], max: usize) {
         for session in ended {
             self.end(*session);
+            self.bound_ended(max);
         }
         let floor = self.floor.max(floor).max(1);
+        let is_unknown = |session: &u64| *session <= floor && self.state(*session) == SessionState::Unknown;
+        let spared = live.iter().copied().filter(is_unknown).collect();
+        self.spared = Arc::new(spared);
         self.floor = floor;
         Arc::make_mut(&mut self.ended).retain(|session| *session > floor);
     }
@@ -237,7 +263,7 @@ impl SessionTable {
         // An entry of a B-tree that is filled in ascending order (half full), and what it points to with its counts.
         let live = 2 * (size_of::<u64>() + size_of::<Arc<Session>>()) + size_of::<Session>() + 2 * size_of::<usize>();
         let slots = self.slots * size_of::<Slot>() as u64;
-        self.live.len() as u64 * live as u64 + slots + self.answers + self.ended.len() as u64 * 16
+        self.live.len() as u64 * live as u64 + slots + self.answers + (self.ended.len() + self.spared.len()) as u64 * 16
     }
 
     /// Whether a slot was used, so that a request in it needs no further memory.

@@ -8,7 +8,8 @@
 //! | 2 | live sessions | records, see `session/image.rs` |
 //! | 3 | ended sessions, at most one | numbers, see `session/image.rs` |
 //! | 4 | entries | leaf images of the tree one after the other, see `cairn_tree` |
-//! | 5 | end, the last page, one | number of entries, of live and of ended sessions in all pages, u64 each |
+//! | 5 | end, the last page, one | number of entries, of live and of other sessions in all pages, u64 each |
+//! | 6 | spared sessions, at most one | from feature level 26 on: numbers, see `session/image.rs` |
 //!
 //! Header with its kind, 144 bytes (152 in version 3), all numbers little-endian:
 //!
@@ -50,6 +51,7 @@ pub(crate) const PAGE_LIVE_SESSIONS: u8 = 2;
 pub(crate) const PAGE_ENDED_SESSIONS: u8 = 3;
 pub(crate) const PAGE_ENTRIES: u8 = 4;
 pub(crate) const PAGE_END: u8 = 5;
+pub(crate) const PAGE_SPARED_SESSIONS: u8 = 6;
 
 /// The state after one log entry.
 #[derive(Debug)]
@@ -148,6 +150,7 @@ enum Stage {
     /// Live sessions after this one.
     Live(Option<u64>),
     Ended,
+    Spared,
     Entries,
     End,
     Done,
@@ -184,9 +187,16 @@ impl SnapshotPages<'_> {
                     }
                 }
                 Stage::Ended => {
-                    self.stage = Stage::Entries;
+                    self.stage = Stage::Spared;
                     page.push(PAGE_ENDED_SESSIONS);
                     if !self.snapshot.sessions.append_ended(page) {
+                        continue;
+                    }
+                }
+                Stage::Spared => {
+                    self.stage = Stage::Entries;
+                    page.push(PAGE_SPARED_SESSIONS);
+                    if !self.snapshot.sessions.append_spared(page) {
                         continue;
                     }
                 }

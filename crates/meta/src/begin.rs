@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use cairn_meta_core::limits::SPARE_LEVEL;
 use cairn_meta_core::{LEND_LEVEL, Namespace};
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
@@ -97,15 +98,39 @@ async fn take_sessions(partition: &Partition, peers: &Peers) -> Result<(), WireE
         }
         partition.propose_own(Opcode::FollowSnapshots, snapshots).await?;
     }
+    let mut sessions = told.sessions.unwrap_or_default();
+    if !sessions.live.is_empty() && !may_spare(partition).await? {
+        // Members of before take no exceptions: who lives below the floor opens a new session here.
+        sessions.live.clear();
+    }
     // The last: with it the partition counts as told.
-    partition.propose_own(Opcode::TakeSessions, &told.sessions.unwrap_or_default()).await
+    partition.propose_own(Opcode::TakeSessions, &sessions).await
+}
+
+/// Whether all members understand a floor that spares sessions; then that is activated.
+async fn may_spare(partition: &Partition) -> Result<bool, WireError> {
+    let level = u32::from(SPARE_LEVEL);
+    if partition.state.namespace.read().feature_level() >= level {
+        return Ok(true);
+    }
+    let understanding = partition.handle.status().core.understanding;
+    match understanding.common {
+        None => {
+            Err(WireError::new(ErrorCode::Unavailable, understanding.refusal("what a new partition is told", level)))
+        }
+        Some(common) if common < level => Ok(false),
+        Some(_) => {
+            partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
+            Ok(true)
+        }
+    }
 }
 
 async fn ask_home(partition: &Partition, peers: &Peers) -> Result<EndedSessionsResponse, WireError> {
     let state = &partition.state;
     let root = peers.owner(state.volume, InodeId::ROOT.0)?;
     let header = MetaHeader { volume: state.volume.get(), partition: root.get(), ..MetaHeader::default() };
-    let request = EndedSessionsRequest { header: Some(header), partition: state.id.get() };
+    let request = EndedSessionsRequest { header: Some(header), partition: state.id.get(), live_up_to: 0 };
     peers.call(root, Opcode::EndedSessions, &request, DEADLINE).await
 }
 

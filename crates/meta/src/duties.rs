@@ -24,6 +24,7 @@ use crate::defragment::Defragmenter;
 use crate::free::Freer;
 use crate::fsck::Checker;
 use crate::garbage::Collector;
+use crate::old_sessions;
 use crate::partition::Partition;
 use crate::stage::Stager;
 use crate::stats::{add, count};
@@ -72,6 +73,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         raise_level(&partition, &timings),
         begin::run(&partition, &begin_peers, &timings),
         begin::end_range(&partition, &timings),
+        old_sessions::run(&partition, &begin_peers, &timings),
         volatile::run(&partition, &client, &timings)
     );
 }

@@ -160,6 +160,14 @@ impl Leases {
         }
     }
 
+    /// Sessions up to this one that have a lease.
+    pub(crate) fn up_to(&self, last: u64) -> Vec<u64> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| shard.read().keys().copied().filter(|session| *session <= last).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// A new leader: all leases begin now.
     pub(crate) fn grant_all(&self, sessions: impl Iterator<Item = u64>, now: Time) {
         for shard in &self.shards {

@@ -35,6 +35,7 @@ mod machine;
 mod metrics;
 mod movers;
 mod name_lost;
+mod old_sessions;
 mod openers;
 mod opens;
 mod partition;

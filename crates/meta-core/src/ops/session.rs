@@ -12,7 +12,12 @@ const INLINE_HOLDS: usize = INLINE_EXTENTS_MAX;
 impl Namespace {
     /// Ends a session, known here or not. Repeating it changes nothing.
     pub(crate) fn end_session(&mut self, session: u64) {
-        if session == 0 || !self.sessions.end(session) || (self.counters.holds == 0 && self.locks == 0) {
+        if session == 0 {
+            return;
+        }
+        let is_new = self.sessions.end(session);
+        self.sessions.bound_ended(self.ended_sessions_max());
+        if !is_new || (self.counters.holds == 0 && self.locks == 0) {
             return;
         }
         let mut budget = Budget { inodes: INLINE_HOLDS, extents: usize::MAX };

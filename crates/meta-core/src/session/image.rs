@@ -8,19 +8,20 @@
 //! | number of slots | at most 256: one more than the highest that was used |
 //! | for each slot: sequence (0: it was never used), length of the kept answer, kept answer | at most 512 bytes: 0 and the answer, or 1, the error's code (u16 little-endian) and text |
 //!
-//! A page of ended sessions is a sequence of numbers: the first id, then the distance to the one before. The floor is
-//! in the checkpoint's header.
+//! A page of ended sessions, or of spared ones, is a sequence of numbers: the first id, then the distance to the one
+//! before. The floor is in the checkpoint's header.
 use super::{Session, SessionTable, Slot};
 use crate::encoding::Cursor;
 use crate::limits::{KEPT_ANSWER_MAX, SLOTS_MAX};
 use crate::message::writer::put_varint;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 impl SessionTable {
-    /// Live sessions, and ended ones above the floor.
+    /// Live sessions, and those in the pages of ended and of spared ones.
     pub fn counts(&self) -> (u64, u64) {
-        (self.live.len() as u64, self.ended.len() as u64)
+        (self.live.len() as u64, (self.ended.len() + self.spared.len()) as u64)
     }
 
     pub fn floor(&self) -> u64 {
@@ -59,12 +60,12 @@ impl SessionTable {
 
     /// Appends all ended sessions above the floor (their number is bounded); false when there are none.
     pub fn append_ended(&self, out: &mut Vec<u8>) -> bool {
-        let mut before = 0;
-        for id in self.ended.iter() {
-            put_varint(out, id - before);
-            before = *id;
-        }
-        !self.ended.is_empty()
+        append_set(&self.ended, out)
+    }
+
+    /// The same of spared ones.
+    pub fn append_spared(&self, out: &mut Vec<u8>) -> bool {
+        append_set(&self.spared, out)
     }
 
     /// Adds the sessions of a page; `None` if no version wrote it.
@@ -96,13 +97,31 @@ impl SessionTable {
 
     /// Sets the ended sessions of a page; `None` if no version wrote it.
     pub fn load_ended(&mut self, page: &[u8]) -> Option<()> {
-        let ended = Arc::make_mut(&mut self.ended);
-        let mut cursor = Cursor::new(page);
-        let mut id = 0u64;
-        while cursor.end().is_none() {
-            id = id.checked_add(cursor.varint().filter(|distance| *distance > 0)?)?;
-            ended.insert(id);
-        }
-        Some(())
+        load_set(Arc::make_mut(&mut self.ended), page)
     }
+
+    /// The same of spared ones; the floor is known.
+    pub fn load_spared(&mut self, page: &[u8]) -> Option<()> {
+        load_set(Arc::make_mut(&mut self.spared), page)?;
+        self.spared.last().is_none_or(|last| *last <= self.floor).then_some(())
+    }
+}
+
+fn append_set(set: &BTreeSet<u64>, out: &mut Vec<u8>) -> bool {
+    let mut before = 0;
+    for id in set {
+        put_varint(out, id - before);
+        before = *id;
+    }
+    !set.is_empty()
+}
+
+fn load_set(set: &mut BTreeSet<u64>, page: &[u8]) -> Option<()> {
+    let mut cursor = Cursor::new(page);
+    let mut id = 0u64;
+    while cursor.end().is_none() {
+        id = id.checked_add(cursor.varint().filter(|distance| *distance > 0)?)?;
+        set.insert(id);
+    }
+    Some(())
 }

@@ -36,6 +36,7 @@ fn ended_sessions_stay_ended_in_bounded_memory() {
     for session in 10..10 + many {
         assert!(table.end(session * 2));
         assert!(!table.end(session * 2), "ending twice is ending once");
+        table.bound_ended(ENDED_SESSIONS_MAX);
         assert!(table.ended.len() <= ENDED_SESSIONS_MAX);
     }
     for session in (10..10 + many).step_by(97) {
@@ -87,6 +88,13 @@ fn the_table_survives_its_image() {
     (1..300).step_by(5).for_each(|session| {
         table.end(session);
     });
+    table.take(200, &[], &[3, 5, 77, 190, 201], ENDED_SESSIONS_MAX);
+    (3..100).step_by(37).for_each(|session| _ = table.end(session));
+    table.end(298);
+    table.take(150, &[], &[404], ENDED_SESSIONS_MAX);
+    table.take(500, &[], &[404, 405], ENDED_SESSIONS_MAX);
+    assert_eq!((table.state(404), table.state(406)), (SessionState::Unknown, SessionState::Ended));
+    table.end(600);
     let mut loaded = SessionTable::default();
     let (mut after, mut page, mut pages) = (None, Vec::new(), 0);
     while let Some(last) = table.append_live(after, 1000, &mut page) {
@@ -97,7 +105,11 @@ fn the_table_survives_its_image() {
     assert!(pages > 3);
     assert!(table.append_ended(&mut page));
     loaded.load_ended(&page).unwrap();
+    let mut spared = Vec::new();
+    assert!(table.append_spared(&mut spared));
+    assert!(loaded.load_spared(&spared).is_none(), "none is above the floor");
     loaded.set_floor(table.floor());
+    loaded.load_spared(&spared).unwrap();
     assert_eq!(loaded, table);
     for cut in 1..page.len().min(20) {
         let _ = SessionTable::default().load_live(&page[..cut]);

@@ -19,6 +19,7 @@ use prost::Message;
 
 use super::lend::{self, Verdict};
 use super::{Peers, Work};
+use crate::old_sessions;
 use crate::partition::{Context, Partition, item};
 
 /// Operations of one request.
@@ -82,19 +83,24 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
     }
 }
 
-/// What a partition has to know before it is led.
+/// What a partition has to know before it is led, or before it raises its floor of ended sessions.
 fn ended_sessions(partition: &Partition, request: &EndedSessionsRequest) -> Result<Vec<u8>, WireError> {
     // A snapshot that is being taken counts only if no partition came that had no part in it: who began is known here.
     if partition.state.common.map.read().partition(PartitionId(request.partition)).is_none() {
         let text = format!("the map that names the partition p{} was not heard yet; repeat", request.partition);
         return Err(WireError::new(ErrorCode::Unavailable, text));
     }
+    if request.live_up_to > 0 {
+        let sessions = Some(old_sessions::not_ended(&partition.state, request.live_up_to));
+        let answer = EndedSessionsResponse { sessions, live_only: true, ..EndedSessionsResponse::default() };
+        return Ok(answer.encode_to_vec());
+    }
     let namespace = partition.state.namespace.read();
     // A number of its own: under the last one the partition may have had another bound, and that be noted.
     let bound = namespace.next_number(request.partition, 0);
     let (sessions, limited) = (Some(namespace.ended_sessions()), namespace.has_volume_limit());
     let snapshots = namespace.snapshots_to_follow();
-    Ok(EndedSessionsResponse { sessions, limited, bound, snapshots }.encode_to_vec())
+    Ok(EndedSessionsResponse { sessions, limited, bound, snapshots, live_only: false }.encode_to_vec())
 }
 
 /// What is asked on behalf of snapshots.

@@ -1,6 +1,7 @@
 //! A volume of three partitions on three nodes: operations across them, while nodes end and come back.
 mod fsck;
 mod limits;
+mod sessions;
 mod sharded;
 mod snapshots;
 
