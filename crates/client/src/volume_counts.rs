@@ -18,12 +18,36 @@ pub struct Quota {
     pub counting: bool,
     /// Of the volume: some partitions were not told yet.
     pub being_set: bool,
+    /// Of a directory: what other partitions have below it is not counted.
+    pub elsewhere: QuotaParts,
+}
+
+/// Whether other partitions have something below a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QuotaParts {
+    /// Or the server is of a build that does not tell.
+    #[default]
+    None,
+    Some,
+    /// There is too much below it to tell, or the server is of a later build.
+    Unknown,
+}
+
+impl QuotaParts {
+    fn of_wire(code: i32) -> Self {
+        match meta::QuotaParts::try_from(code) {
+            Ok(meta::QuotaParts::None) => Self::None,
+            Ok(meta::QuotaParts::Some) => Self::Some,
+            Ok(meta::QuotaParts::Unknown) | Err(_) => Self::Unknown,
+        }
+    }
 }
 
 impl Quota {
     pub(crate) fn of_wire(found: meta::Quota) -> Self {
-        let meta::Quota { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set } = found;
-        Self { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set }
+        let meta::Quota { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set, elsewhere } = found;
+        let elsewhere = QuotaParts::of_wire(elsewhere);
+        Self { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set, elsewhere }
     }
 }
 

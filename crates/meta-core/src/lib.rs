@@ -57,6 +57,7 @@ mod named;
 mod names_of;
 mod namespace;
 mod ops;
+mod parts_elsewhere;
 mod permission;
 mod presence;
 mod quota;

@@ -19,7 +19,12 @@ use crate::encoding::{Dentry, Inode, QuotaRecord};
 use crate::error::{OpError, Result};
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
+use crate::parts_elsewhere::{LOOKS, Parts};
 use cairn_types::ErrorCode;
+
+/// Feature level from which on a quota takes in only what it counts all of, and lets go of what moves to another
+/// partition.
+pub(crate) const TREE_LEVEL: u16 = 26;
 
 const TAG: u8 = 0x10;
 
@@ -218,14 +223,21 @@ impl Namespace {
     /// what is in it is counted over behind.
     pub(crate) fn check_quota_move(&self, id: u64, inode: &Inode, quota: u64) -> Result<()> {
         if self.txs.is_deciding() && self.txs.has_guests() && (inode.quota != 0 || quota != 0) {
-            return Err(OpError::new(
-                ErrorCode::CrossVolume,
-                "a quota counts one of the directories, and what it counts stays in one partition; copy instead",
-            ));
+            // What leaves all quotas is taken off where it was counted: here, if it is of this partition.
+            let leaves = self.level >= TREE_LEVEL && quota == 0 && self.is_own(id);
+            if !leaves {
+                return Err(OpError::new(
+                    ErrorCode::CrossVolume,
+                    "a quota counts one of the directories, and what it counts stays in one partition; copy instead",
+                ));
+            }
         }
         let from = self.counted_by(id, inode);
         if from == quota {
             return Ok(());
+        }
+        if quota != 0 && inode.is_dir() && self.level >= TREE_LEVEL {
+            self.check_is_all_here(id, inode)?;
         }
         if inode.is_dir() && (inode.size > 0 || inode.quota == id) {
             self.check_not_counting()?;
@@ -238,6 +250,28 @@ impl Namespace {
         }
         let share = self.share_of(id, inode);
         self.check_quotas_up_to(quota, &counted, share.bytes, share.inodes)
+    }
+
+    /// Refuses to bring a directory to a quota that would not count all of it.
+    fn check_is_all_here(&self, id: u64, directory: &Inode) -> Result<()> {
+        let mut looks = LOOKS;
+        match self.parts_below(id, directory, &mut looks)? {
+            Parts::Here => Ok(()),
+            Parts::Elsewhere => Err(OpError::new(
+                ErrorCode::CrossVolume,
+                "other partitions have directories below it, which the quota of where it goes would not count; copy it there instead",
+            )),
+            Parts::Unknown => Err(OpError::new(
+                ErrorCode::CrossVolume,
+                "it has too much below it to tell whether the quota of where it goes would count all of it; copy it there, or move what                  is in it",
+            )),
+        }
+    }
+
+    /// Whether something may be counted by a quota behind that stays out of sight now: no directory of the partition is
+    /// given parts elsewhere meanwhile.
+    pub(crate) const fn may_come_to_a_quota(&self) -> bool {
+        self.level >= TREE_LEVEL && self.recounts > 0
     }
 
     /// What moves with an inode: itself, and all that its own quota has counted.

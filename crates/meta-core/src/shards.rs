@@ -214,6 +214,9 @@ impl Namespace {
         if directory.is_shard {
             return not("a shard of a directory is not sharded itself; choose the directory");
         }
+        if self.may_come_to_a_quota() {
+            return self.check_not_counting();
+        }
         if directory.quota != 0 {
             return not(
                 "what a quota counts stays in one partition, so the directory is not sharded; remove the quota first",

@@ -29,7 +29,7 @@
 //! | 20 | partitions: extents in chunks of whole shards, and what those leave in records of shared and kept blocks; manager: their erasure groups |
 //! | 22 | manager: whose key a node has (log command 47, and what it leaves in the checkpoint) |
 //! | 23 | manager: volumes whose file data is private (`private_data` of the cluster or a volume), which data nodes hold to |
-//! | 26 | partitions: sessions that a floor spares (`TakeSessions.live`, and what it leaves in the checkpoint) |
+//! | 26 | partitions: sessions that a floor spares (`TakeSessions.live`, and what it leaves in the checkpoint); quotas take in nothing of which others have parts, and let go of what moves to others |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).

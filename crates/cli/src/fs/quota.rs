@@ -5,7 +5,7 @@ use crate::human::{parse_size, size};
 use crate::output::put_name;
 use crate::remote::{Found, NamedFor, find};
 use crate::table::{Align, Table};
-use cairn_client::volume_counts::Quota;
+use cairn_client::volume_counts::{Quota, QuotaParts};
 use cairn_client::{RemotePath, Volume};
 use cairn_types::{ErrorCode, InodeId};
 use clap::{Args, Subcommand};
@@ -76,10 +76,9 @@ impl QuotaArgs {
                 let inode = target(&found, volume);
                 set(&found, inode, bytes.unwrap_or(0), inodes.unwrap_or(0)).await?;
                 // Only a hint: that it was set is what was asked for.
-                if let Ok(Some(quota)) = found.volume.quota(inode, &found.at.path).await
-                    && let Some(text) = used_up(&quota)
-                {
-                    eprintln!("cairn: note: {text}");
+                if let Ok(Some(quota)) = found.volume.quota(inode, &found.at.path).await {
+                    let notes = [used_up(&quota), not_counted(&quota).map(str::to_owned)];
+                    notes.into_iter().flatten().for_each(|text| eprintln!("cairn: note: {text}"));
                 }
                 Ok(())
             }
@@ -122,6 +121,20 @@ fn used_up(quota: &Quota) -> Option<String> {
     })
 }
 
+/// What a quota of a directory lacks.
+fn not_counted(quota: &Quota) -> Option<&'static str> {
+    match quota.elsewhere {
+        QuotaParts::None => None,
+        QuotaParts::Some => Some(
+            "other meta partitions have directories below it: these, and what is made in them, are not counted (copy them with cairn fs cp \
+             -r and remove the old ones, or limit the volume with --volume)",
+        ),
+        QuotaParts::Unknown => Some(
+            "there is too much below it to tell whether other meta partitions have directories there, which would not be counted",
+        ),
+    }
+}
+
 async fn get(context: &Context, found: &Found, inode: u64) -> Result<()> {
     let quota = found.volume.quota(inode, &found.at.path).await.map_err(|error| error.named_for(&found.at))?;
     let Some(quota) = quota else {
@@ -137,6 +150,9 @@ async fn get(context: &Context, found: &Found, inode: u64) -> Result<()> {
     context.out.line(format!("{of}: inodes {}", limit(quota.inodes_used, quota.inodes_max)))?;
     if quota.counting {
         context.out.line("what was there before is still being counted")?;
+    }
+    if let Some(text) = not_counted(&quota) {
+        context.out.line(text)?;
     }
     if quota.being_set {
         context
@@ -175,9 +191,10 @@ async fn list(context: &Context, at: RemotePath, human: bool) -> Result<()> {
 
 /// What a limit waits for.
 fn state(quota: &Quota) -> &'static str {
-    match (quota.counting, quota.being_set) {
-        (true, _) => " (still being counted)",
-        (_, true) => " (being set)",
+    match (quota.counting, quota.being_set, quota.elsewhere) {
+        (true, ..) => " (still being counted)",
+        (_, true, _) => " (being set)",
+        (.., QuotaParts::Some) => " (not all is counted: cairn fs quota get)",
         _ => "",
     }
 }
@@ -197,6 +214,12 @@ fn object(at: &RemotePath, path: &[u8], quota: &Quota) -> Value {
     }
     object.insert("counting".into(), json!(quota.counting));
     object.insert("being_set".into(), json!(quota.being_set));
+    let elsewhere = match quota.elsewhere {
+        QuotaParts::None => "none",
+        QuotaParts::Some => "some",
+        QuotaParts::Unknown => "unknown",
+    };
+    object.insert("not_counted".into(), json!(elsewhere));
     Value::Object(object)
 }
 
@@ -279,5 +302,17 @@ mod tests {
         let said = used_up(&quota(10, 4)).expect("too low");
         assert!(said.starts_with("480 bytes are there already, and the limit is 10: every write"), "{said}");
         assert!(used_up(&quota(0, 3)).is_some_and(|said| said.contains("3 inodes")));
+    }
+
+    /// A limit that holds for a part of the directory would be taken for one of all of it.
+    #[test]
+    fn what_is_not_counted_is_named() {
+        let of = |elsewhere: QuotaParts| Quota { elsewhere, ..Quota::default() };
+        assert_eq!((not_counted(&of(QuotaParts::None)), state(&of(QuotaParts::None))), (None, ""));
+        assert!(not_counted(&of(QuotaParts::Some)).is_some_and(|said| said.contains("are not counted")));
+        assert!(state(&of(QuotaParts::Some)).contains("not all") && state(&of(QuotaParts::Unknown)).is_empty());
+        assert!(not_counted(&of(QuotaParts::Unknown)).is_some_and(|said| said.contains("too much")));
+        let at = RemotePath { cluster: None, volume: "v".into(), path: b"/a".to_vec() };
+        assert_eq!(object(&at, b"/a", &of(QuotaParts::Some))["not_counted"], "some");
     }
 }

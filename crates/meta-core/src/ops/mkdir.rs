@@ -52,10 +52,10 @@ impl Namespace {
     }
 
     /// Whether a new directory may be in another partition than its parent. Not the trash and what is directly in it,
-    /// where expiry looks; nor what is counted by a quota.
+    /// where expiry looks; nor what is counted by a quota, or may come to be counted.
     pub fn may_be_elsewhere(&self, parent: u64, name: &[u8]) -> bool {
         let counted = self.stored_inode(parent).is_ok_and(|directory| directory.quota != 0);
-        !counted && !is_trash(parent, name) && !self.is_the_trash(parent)
+        !counted && !self.may_come_to_a_quota() && !is_trash(parent, name) && !self.is_the_trash(parent)
     }
 
     /// The directory for a new entry: searchable, without an entry of this name, and `who` may change it.

@@ -7,6 +7,7 @@ use crate::limits::PAGE_ENTRIES_MAX;
 use crate::message::request;
 use crate::message::writer::{put_message, put_number};
 use crate::namespace::{Context, Namespace};
+use crate::parts_elsewhere::{LOOKS, Parts};
 use cairn_types::ErrorCode;
 
 const NO_QUOTA: OpError = OpError::new(ErrorCode::NoAttribute, "it has no quota of its own");
@@ -74,8 +75,8 @@ impl Namespace {
                 self.quota_record(id)?.filter(|record| !record.removed)
             }
         };
-        self.answer_quota(1, request.inode, &record.ok_or(NO_QUOTA)?, out);
-        Ok(())
+        let mut looks = LOOKS;
+        self.answer_quota(request.inode, &record.ok_or(NO_QUOTA)?, &mut looks, out)
     }
 
     pub(crate) fn list_quotas(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -84,9 +85,9 @@ impl Namespace {
             0 => PAGE_ENTRIES_MAX,
             count => count.min(PAGE_ENTRIES_MAX),
         };
-        let mut count = 0;
+        let (mut count, mut looks) = (0, LOOKS);
         if let Some(volume) = self.volume_quota().filter(|_| !request.resume) {
-            self.answer_quota(1, 0, &volume, out);
+            self.answer_quota(0, &volume, &mut looks, out)?;
             count += 1;
         }
         let prefix = key::prefix(0, Kind::Quota);
@@ -100,7 +101,7 @@ impl Namespace {
             let id = key::number(suffix).ok_or(OpError::DAMAGED)?;
             let record = QuotaRecord::decode(cursor.value()).ok_or(OpError::DAMAGED)?;
             if !record.removed {
-                self.answer_quota(1, id, &record, out);
+                self.answer_quota(id, &record, &mut looks, out)?;
                 count += 1;
             }
             found = cursor.advance();
@@ -109,9 +110,17 @@ impl Namespace {
         Ok(())
     }
 
-    fn answer_quota(&self, field: u32, id: u64, record: &QuotaRecord, out: &mut Vec<u8>) {
+    /// `looks`: names that are looked at for what it does not count.
+    fn answer_quota(&self, id: u64, record: &QuotaRecord, looks: &mut usize, out: &mut Vec<u8>) -> Result<()> {
         let counting = self.recounts > 0 && id != 0;
-        put_message(out, field, |out| {
+        let not_counted = match id {
+            0 => Parts::Here,
+            _ => match self.stored_inode(id) {
+                Ok(directory) => self.parts_below(id, &directory, looks)?,
+                Err(_) => Parts::Here,
+            },
+        };
+        put_message(out, 1, |out| {
             put_number(out, 1, id);
             put_number(out, 2, record.bytes_max);
             put_number(out, 3, record.inodes_max);
@@ -119,6 +128,8 @@ impl Namespace {
             put_number(out, 5, record.inodes);
             put_number(out, 6, u64::from(counting));
             put_number(out, 7, u64::from(id == 0 && self.limit_being_set().is_some()));
+            put_number(out, 8, not_counted.code());
         });
+        Ok(())
     }
 }
