@@ -14,7 +14,7 @@ use crate::changes::{CloneRange, SetAttributes};
 use crate::error::{ClientError, Result};
 use crate::handle::file_data::clone::CLONE_MIN;
 use crate::meta::volume::{Volume, shown};
-use crate::trash::Trash;
+use crate::trash::{Swapped, Trash, beside};
 use body::Body;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_types::{ErrorCode, InodeId, Layout};
@@ -249,6 +249,9 @@ impl FileWriter {
         }
     }
     async fn swap(&mut self, trash: &Trash, place: &[u8]) -> Result<Attributes> {
+        if trash.is_far(&self.path).await? {
+            return self.swap_beside(trash, place).await;
+        }
         let inode = self.fill_unnamed().await?;
         let made = self.volume.link_inode(inode, place, false).await?;
         self.unnamed = None;
@@ -261,6 +264,22 @@ impl FileWriter {
         }
         self.volume.release(inode).await?;
         swapped.map(|()| made)
+    }
+    /// The same where another partition has the directory than the trash.
+    async fn swap_beside(&mut self, trash: &Trash, place: &[u8]) -> Result<Attributes> {
+        let inode = self.fill_unnamed().await?;
+        let new = beside(&self.path, inode);
+        let made = self.volume.link_inode(inode, &new, false).await?;
+        self.unnamed = None;
+        let swapped = trash.swap_beside(&new, &self.path, place).await;
+        if let Ok(Swapped::Refused(_)) = &swapped {
+            drop(self.volume.unlink(&new).await);
+        }
+        self.volume.release(inode).await?;
+        match swapped? {
+            Swapped::Done => Ok(made),
+            Swapped::Refused(error) => Err(error),
+        }
     }
     /// Makes everything durable.
     async fn complete(&mut self) -> Result<()> {

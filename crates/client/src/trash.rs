@@ -12,7 +12,7 @@ pub(crate) mod place;
 use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::meta::volume::{RenameMode, Volume};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, InodeId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -40,6 +40,25 @@ pub struct Trash {
     made: Mutex<Option<Vec<u8>>>,
     /// What directories say.
     kept: Mutex<BTreeMap<Vec<u8>, Option<Duration>>>,
+    /// Directories, and whether another partition has them than the trash.
+    far: Mutex<BTreeMap<Vec<u8>, bool>>,
+}
+
+/// What became of something new that was to take a place.
+#[derive(Debug)]
+pub enum Swapped {
+    Done,
+    /// It is where it was, and so is the old file.
+    Refused(ClientError),
+}
+
+/// A path in the directory of `path` for the inode that is to take its place: hidden, and nobody else's.
+pub fn beside(path: &[u8], inode: u64) -> Vec<u8> {
+    let name = format!(".cairn-new-{inode}-{}", now().as_nanos());
+    match above(path) {
+        b"/" => format!("/{name}").into_bytes(),
+        directory => joined(&[directory, name.as_bytes()]),
+    }
 }
 
 /// Something that was removed.
@@ -75,7 +94,7 @@ fn above(path: &[u8]) -> &[u8] {
 impl Trash {
     /// Of the user that the volume is used by; `keep`: where no directory says otherwise.
     pub fn new(volume: &Volume, keep: Duration) -> Self {
-        Self { volume: volume.clone(), keep, made: Mutex::default(), kept: Mutex::default() }
+        Self { volume: volume.clone(), keep, made: Mutex::default(), kept: Mutex::default(), far: Mutex::default() }
     }
 
     fn own(&self) -> Vec<u8> {
@@ -139,6 +158,45 @@ impl Trash {
                 Ok(())
             }
             outcome => outcome.map_err(cannot_keep),
+        }
+    }
+
+    /// Whether the directory of a path is in another partition than the trash: what is new has to be there, then.
+    pub async fn is_far(&self, path: &[u8]) -> Result<bool> {
+        let directory = above(path);
+        if let Some(known) = self.far.lock().get(directory).copied() {
+            return Ok(known);
+        }
+        let inode = self.volume.stat(directory, true).await?.inode;
+        let far = self.volume.partition_of(inode).await? != self.volume.partition_of(InodeId::ROOT.0).await?;
+        self.far.lock().insert(directory.to_vec(), far);
+        Ok(far)
+    }
+
+    /// [`swap`](Self::swap) where the trash [is far](Self::is_far), with a quota perhaps: `new` is [`beside`] `path`.
+    /// The two change places, then the old file, which has the name of the new one for that moment, goes to `place`.
+    pub async fn swap_beside(&self, new: &[u8], path: &[u8], place: &[u8]) -> Result<Swapped> {
+        match self.volume.rename(new, path, RenameMode::Exchange).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {
+                self.volume.rename(new, path, RenameMode::NoReplace).await?;
+                self.give_back(place).await;
+                return Ok(Swapped::Done);
+            }
+            Err(error) if error.is_unknown() => return Err(error),
+            Err(error) => return Ok(Swapped::Refused(error)),
+        }
+        match self.volume.rename(new, place, RenameMode::NoReplace).await {
+            Ok(()) => Ok(Swapped::Done),
+            Err(error) if error.is_unknown() => Err(error),
+            Err(error) => match self.volume.rename(new, path, RenameMode::Exchange).await {
+                Ok(()) => Ok(Swapped::Refused(cannot_keep(error))),
+                Err(_) => {
+                    let code = error.code().unwrap_or(ErrorCode::Internal);
+                    let text = format!("the old file could not be moved to the trash ({error}) and is here now");
+                    Err(ClientError::remote(&String::from_utf8_lossy(new), code, &text))
+                }
+            },
         }
     }
 
@@ -269,7 +327,19 @@ impl Trash {
     /// Brings something back, to the path that it had or to another one, where nothing may be.
     pub async fn restore(&self, trashed: &Trashed, to: Option<&[u8]>) -> Result<()> {
         let to = to.unwrap_or(&trashed.path);
-        self.volume.rename(&trashed.now_at, to, RenameMode::NoReplace).await?;
+        self.volume.rename(&trashed.now_at, to, RenameMode::NoReplace).await.map_err(|error| {
+            let now_at = String::from_utf8_lossy(&trashed.now_at);
+            match error.code() {
+                Some(ErrorCode::CrossVolume) => {
+                    let text = format!(
+                        "a quota counts what is in the directory where it goes, in another meta partition than the trash's; copy it from \
+                         {now_at} with cairn fs cp -r"
+                    );
+                    ClientError::remote(&String::from_utf8_lossy(to), ErrorCode::CrossVolume, &text)
+                }
+                _ => error,
+            }
+        })?;
         // The shell around it; if this fails it goes with the bucket.
         drop(self.volume.rmdir(&trashed.entry).await);
         Ok(())
@@ -308,7 +378,8 @@ fn cannot_keep(error: ClientError) -> ClientError {
     if error.code() != Some(ErrorCode::CrossVolume) {
         return error;
     }
-    let text = "a quota counts it, and the trash is in another meta partition, so the trash cannot keep it; with --skip-trash it goes for good";
+    let text = "a quota counts it, and the trash is in another meta partition, which can keep it from feature level 26 of all meta nodes on: upgrade \
+                them, or let it go for good with --skip-trash";
     ClientError::remote("the trash", ErrorCode::CrossVolume, text)
 }
 

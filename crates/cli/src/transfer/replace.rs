@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::transfer::Overwrite;
 use crate::transfer::remote_dir::Ready;
 use cairn_client::attributes::Attributes;
-use cairn_client::trash::Trash;
+use cairn_client::trash::{Swapped, Trash, beside};
 use cairn_client::{Client, FileWriter, RemotePath, RenameMode, Volume};
 use cairn_types::ErrorCode;
 use std::io::{BufRead, IsTerminal, Write};
@@ -158,17 +158,23 @@ impl Replacing {
                 .map_err(|error| renaming(from, to, error))?;
             return Ok(there.is_some());
         };
+        let is_far = trash.is_far(&to.path).await.map_err(|error| named(to, error))?;
         // The source never has the name of what it replaces: whoever repeats this after an interruption would undo it.
-        if let Err(error) = volume.rename(&from.path, &place, RenameMode::NoReplace).await {
+        let new = if is_far { beside(&to.path, source.inode) } else { place.clone() };
+        if let Err(error) = volume.rename(&from.path, &new, RenameMode::NoReplace).await {
             trash.give_back(&place).await;
             return Err(renaming(from, to, error));
         }
-        if let Err(error) = trash.swap(&place, &to.path).await {
-            if volume.rename(&place, &from.path, RenameMode::NoReplace).await.is_ok() {
+        let swapped = match is_far {
+            true => trash.swap_beside(&new, &to.path, &place).await.map_err(|error| renaming(from, to, error))?,
+            false => trash.swap(&new, &to.path).await.map_or_else(Swapped::Refused, |()| Swapped::Done),
+        };
+        if let Swapped::Refused(error) = swapped {
+            if volume.rename(&new, &from.path, RenameMode::NoReplace).await.is_ok() {
                 trash.give_back(&place).await;
                 return Err(renaming(from, to, error));
             }
-            let at = printable(&String::from_utf8_lossy(&place), false);
+            let at = printable(&String::from_utf8_lossy(&new), false);
             let text =
                 format!("{from} was not moved to {to} ({error}): it is at {at} now; `cairn fs mv` it from there");
             return Err(CliError::refused(Exit::Other, text));

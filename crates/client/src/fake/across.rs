@@ -100,6 +100,16 @@ impl State {
         assert!(applied.is_ok(), "{applied:?}");
     }
 
+    /// All members of all partitions do.
+    #[cfg(test)]
+    pub(crate) fn set_feature_levels(&mut self, level: u32) {
+        let request = SetFeatureLevel { level }.encode_to_vec();
+        for partition in 1..=self.others.len() as u32 + 1 {
+            let applied = self.apply(partition, Opcode::SetFeatureLevel, &request, &mut Vec::new());
+            assert!(applied.is_ok(), "{applied:?}");
+        }
+    }
+
     /// A mutation, with what it needs of other partitions.
     pub(super) fn decide(
         &mut self,

@@ -63,3 +63,46 @@ async fn what_somebody_else_removed_is_no_failure() {
     assert_eq!(trash.list(false).await.expect("listed").len(), 0);
     cluster.check_namespace();
 }
+
+/// A file below a quota of another partition than the trash's could be neither replaced nor removed by command; or what
+/// was replaced would be lost, or the new file be left beside it.
+#[tokio::test]
+async fn what_a_quota_of_another_partition_counts_is_replaced_and_kept() {
+    let cluster = FakeCluster::start(3, &[Scheme::Replicated(3)]).across(3);
+    let client = cluster.connect().await;
+    let volume = client.volume("default").await.expect("the volume");
+    let directory = volume.mkdir_in(b"/q", 0o755, 0, 2).await.expect("made").inode;
+    volume.set_quota(directory, b"/q", 0, 100).await.expect("set");
+    let trash = Trash::new(&volume, Duration::from_secs(3600));
+    assert!(trash.is_far(b"/q/f").await.expect("known") && !trash.is_far(b"/f").await.expect("known"));
+    let replace = async || {
+        let layout: Layout = "r3".parse().expect("a layout");
+        let options = WriteOptions { mode: 0o640, mtime_ns: 78, layout, exclusive: false, owner: None };
+        volume.write(b"/q/f", options).await.expect("begun").finish_keeping(Some(&trash)).await
+    };
+    let names = async || trash.names(b"/q").await.expect("listed");
+    make_file(&volume, b"/q/f").await;
+    let old = volume.stat(b"/q/f", false).await.expect("there").inode;
+
+    // Members of before do not move it away.
+    let refused = replace().await.expect_err("the trash cannot keep it");
+    assert!(refused.to_string().contains("feature level 26"), "{refused}");
+    assert_eq!((volume.stat(b"/q/f", false).await.expect("there").inode, names().await), (old, vec![b"f".to_vec()]));
+    assert_eq!(trash.put(b"/q/f").await.expect_err("nor this").code(), Some(ErrorCode::CrossVolume));
+
+    cluster.fake.state.lock().set_feature_levels(26);
+    let (made, replaced) = replace().await.expect("replaced");
+    assert!(replaced && made.inode != old);
+    assert_eq!(
+        (volume.stat(b"/q/f", false).await.expect("there").inode, names().await),
+        (made.inode, vec![b"f".to_vec()])
+    );
+    let kept = trash.list(false).await.expect("listed");
+    assert_eq!((kept.len(), kept[0].attributes.inode, kept[0].path.as_slice()), (1, old, &b"/q/f"[..]));
+    assert!(trash.put(b"/q/f").await.expect("moved"));
+    let quota = volume.quota(directory, b"/q").await.expect("known").expect("it has one");
+    assert_eq!((quota.inodes_used, names().await.len()), (0, 0));
+    let refused = trash.restore(&kept[0], None).await.expect_err("it would have to be counted there");
+    assert!(refused.to_string().contains("cairn fs cp") && refused.to_string().contains("/.trash/"), "{refused}");
+    trash.restore(&kept[0], Some(b"/back")).await.expect("where no quota counts");
+}
