@@ -74,6 +74,8 @@ pub struct MetaTimings {
     pub shard_entries: u64,
     /// Bytes of memory of a partition from which on it gets them with far fewer.
     pub shard_memory: u64,
+    /// Other partitions that it waits for until then, and until the partition has twice that in use.
+    pub shard_others: usize,
     /// How often the leader looks for files that got many extents.
     pub defragment_tick: Duration,
     /// From the beginning of a leadership to a walk through all files for fragmented ones.
@@ -131,6 +133,7 @@ impl Default for MetaTimings {
             old_lock: Duration::from_secs(10),
             shard_entries: cairn_meta_core::HUGE,
             shard_memory: 2 << 30,
+            shard_others: 3,
             defragment_tick: Duration::from_secs(1),
             defragment_first_walk: Duration::from_secs(60),
             defragment_walk: Duration::from_secs(24 * 3600),

@@ -3,6 +3,9 @@
 //! A directory is huge with [`MetaTimings::shard_entries`] entries, and with far fewer when the partition has used up
 //! its memory, as files follow their directories and nothing else would relieve it. It gets a shard in each of the
 //! other partitions, up to 15, one after the other. Repeated it goes on where it was left, whoever leads.
+//!
+//! A directory keeps the number of its shards. So by themselves directories wait until the volume, which grows with
+//! what they have, has some partitions, as long as there is memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,14 +79,22 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings:
     let state = &partition.state;
     loop {
         state.pause(TICK).await;
-        let is_full = state.namespace.read().memory_bytes() >= timings.shard_memory;
+        let memory = state.namespace.read().memory_bytes();
+        let is_full = memory >= timings.shard_memory;
         let limit = if is_full { timings.shard_entries.min(ENTRIES_OF_FULL) } else { timings.shard_entries };
         state.across.huge_limit.store(limit, Relaxed);
         let huge: BTreeSet<u64> = std::mem::take(&mut *state.across.huge.lock());
         if state.leading_term().is_none() {
             continue;
         }
+        let others = peers.partitions(state.volume).len().saturating_sub(1);
         for directory in huge {
+            let (begun, _) = state.namespace.read().shards_of(directory).unwrap_or_default();
+            if begun == 0 && waits(others, memory, timings) {
+                let text = "a huge directory waits for more partitions of its volume before it gets shards in them";
+                tracing::debug!(partition = %state.id, directory, others, text);
+                continue;
+            }
             match shard(partition, peers, directory).await {
                 Ok(shards) => {
                     tracing::info!(partition = %state.id, directory, shards, "a huge directory has its names in shards from now on");
@@ -97,8 +108,30 @@ pub(super) async fn run(partition: &Arc<Partition>, peers: &Arc<Peers>, timings:
     }
 }
 
+/// Whether directories wait for more partitions before they get shards by themselves. With twice the memory with which
+/// a partition is full they take what there is.
+fn waits(others: usize, memory: u64, timings: &MetaTimings) -> bool {
+    others < timings.shard_others && memory < timings.shard_memory.saturating_mul(2)
+}
+
 /// The partition that is to have the shard of an item of the log.
 pub(super) fn target(message: &[u8]) -> Option<PartitionId> {
     let shard: AddShard = prost::Message::decode(message).ok()?;
     Some(PartitionId(shard.partition)).filter(|target| target.get() != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of a young volume would have its names in one more partition for ever, however many there are later;
+    /// or wait for others until there is no memory left.
+    #[test]
+    fn directories_wait_for_partitions_while_there_is_memory() {
+        let timings = MetaTimings::default();
+        let full = timings.shard_memory;
+        assert!(waits(1, 0, &timings) && waits(2, full, &timings) && waits(1, 2 * full - 1, &timings));
+        assert!(!waits(3, 0, &timings) && !waits(15, full, &timings), "there are some");
+        assert!(!waits(1, 2 * full, &timings), "there is no more memory");
+    }
 }

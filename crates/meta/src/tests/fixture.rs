@@ -123,6 +123,8 @@ pub(super) fn quick() -> MetaTimings {
         free_retry_max: Duration::from_millis(100),
         open_retry: Duration::from_millis(50),
         look_pause: Duration::from_millis(20),
+        // As many as there are.
+        shard_others: 1,
         // On a machine that is busy operations take long.
         old_lock: PATIENCE,
         ..MetaTimings::default()
