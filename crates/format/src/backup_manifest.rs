@@ -26,7 +26,8 @@
 //! | 32 | 8 | bytes of the checkpoint file |
 //! | 40 | 4 | CRC-32C of the whole file |
 //! | 44 | 1 | 1: a leader gave it, so all that was acknowledged before the backup was begun is in it; 0: any member did |
-//! | 45 | 19 | zero |
+//! | 45 | 1 | from version 2 on; 1: of one moment with the other partitions of its volume that have a 1 here |
+//! | 46 | 18 | zero |
 //!
 //! All numbers little-endian. It is written last, so a backup without one is none. Not here: where the files lie.
 
@@ -34,8 +35,8 @@ use cairn_types::{ClusterId, GroupId, NodeId, WallTime, crc32c, crc32c_append};
 
 use crate::le::{u32_at, u64_at};
 
-/// Newest version written and read.
-pub const BACKUP_VERSION: u32 = 1;
+/// Newest version, which is written. Version 1 has no moments, and is read.
+pub const BACKUP_VERSION: u32 = 2;
 /// Groups of a backup: the manager's and all partitions.
 pub const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of the longest file.
@@ -59,6 +60,8 @@ pub struct BackupEntry {
     pub crc: u32,
     /// A leader gave it.
     pub led: bool,
+    /// It is of one moment with all other partitions of its volume.
+    pub cut: bool,
 }
 
 /// One backup.
@@ -125,7 +128,7 @@ impl BackupManifest {
             return Err(BackupManifestError::Checksum);
         }
         let version = u32_at(file, 8);
-        if version != BACKUP_VERSION {
+        if version == 0 || version > BACKUP_VERSION {
             return Err(BackupManifestError::Version(version));
         }
         let (header, body) = file.split_at(HEADER_LEN);
@@ -133,7 +136,8 @@ impl BackupManifest {
         if u32_at(header, 60) != 0 || count > ENTRIES_MAX || body.len() != count * ENTRY_LEN {
             return Err(BackupManifestError::Shape);
         }
-        let entries: Option<Vec<_>> = body.chunks_exact(ENTRY_LEN).map(BackupEntry::decode).collect();
+        let entries: Option<Vec<_>> =
+            body.chunks_exact(ENTRY_LEN).map(|entry| BackupEntry::decode(entry, version)).collect();
         let entries = entries.ok_or(BackupManifestError::Shape)?;
         let cluster = ClusterId::from_slice(&header[16..32]).expect("the slice has 16 bytes");
         let number = u64_at(header, 32);
@@ -160,11 +164,13 @@ impl BackupEntry {
         }
         out[40..44].copy_from_slice(&self.crc.to_le_bytes());
         out[44] = u8::from(self.led);
+        out[45] = u8::from(self.cut);
         out
     }
 
-    fn decode(entry: &[u8]) -> Option<Self> {
-        if entry[44] > 1 || entry[45..].iter().any(|&b| b != 0) {
+    fn decode(entry: &[u8], version: u32) -> Option<Self> {
+        let cut_max = u8::from(version > 1);
+        if entry[44] > 1 || entry[45] > cut_max || entry[46..].iter().any(|&b| b != 0) {
             return None;
         }
         Some(Self {
@@ -176,6 +182,7 @@ impl BackupEntry {
             bytes: u64_at(entry, 32),
             crc: u32_at(entry, 40),
             led: entry[44] == 1,
+            cut: entry[45] == 1,
         })
     }
 }
@@ -194,6 +201,7 @@ mod tests {
             bytes: 1 << 20,
             crc: 0xAABB_CCDD,
             led,
+            cut: !led,
         };
         BackupManifest {
             cluster: ClusterId([5; 16]),
@@ -209,11 +217,30 @@ mod tests {
     fn golden_bytes() {
         let bytes = sample().encode();
         assert_eq!(bytes.len(), 192);
-        assert_eq!(&bytes[..12], b"CAIRNBKP\x01\0\0\0");
+        assert_eq!(&bytes[..12], b"CAIRNBKP\x02\0\0\0");
         assert_eq!(&bytes[28..42], &[5, 5, 5, 5, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&bytes[56..72], &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0]);
         assert_eq!(&bytes[104..112], &[0xDD, 0xCC, 0xBB, 0xAA, 1, 0, 0, 0]);
+        assert_eq!(&bytes[168..176], &[0xDD, 0xCC, 0xBB, 0xAA, 0, 1, 0, 0]);
         assert_eq!(BackupManifest::decode(&bytes), Ok(sample()));
+    }
+
+    /// Backups of before could not be restored, or one of them would claim to be of one moment.
+    #[test]
+    fn version_1_is_read() {
+        let mut file = sample().encode();
+        let rewrite = |file: &mut Vec<u8>| {
+            file[8] = 1;
+            let crc = checksum(file);
+            file[12..16].copy_from_slice(&crc.to_le_bytes());
+        };
+        rewrite(&mut file);
+        assert_eq!(BackupManifest::decode(&file), Err(BackupManifestError::Shape));
+        let mut before = sample();
+        before.entries[1].cut = false;
+        file = before.encode();
+        rewrite(&mut file);
+        assert_eq!(BackupManifest::decode(&file), Ok(before));
     }
 
     /// A damaged manifest would vouch for files that it does not know.

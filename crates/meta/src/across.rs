@@ -14,6 +14,7 @@
 //! | `place.rs` | where new directories go |
 //! | `shard.rs` | the partition of a directory: it gets shards in others |
 //! | `snapshots.rs` | the partition of the root: snapshots of all partitions, and what the others hear of them |
+//! | `backup.rs` | the same: checkpoints of all partitions as of one moment |
 //! | `peers.rs` | calls to other leaders |
 //!
 //! Invariants: an operation is *open* from before its first request to another partition until its decision is applied,
@@ -21,6 +22,7 @@
 //! is under way is bounded, and ends by itself. Not here: what an entry does (`cairn_meta_core`).
 
 mod ahead;
+mod backup;
 mod drive;
 mod finish;
 mod lend;
@@ -45,8 +47,8 @@ use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    AskBoundRequest, CheckPartRequest, FollowSnapshots, HoldCutRequest, ListNamedRequest, MakeCutRequest,
-    ShardDirectoryRequest, StrikeNamedRequest, TellBoundRequest, TxFinish,
+    AskBoundRequest, CheckPartRequest, CutCheckpointRequest, FollowSnapshots, HoldCutRequest, ListNamedRequest,
+    MakeCutRequest, ShardDirectoryRequest, StrikeNamedRequest, TellBoundRequest, TxFinish,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
@@ -129,6 +131,9 @@ pub(crate) enum Work {
     /// Of the home of snapshots.
     HoldCut(HoldCutRequest, Reply),
     MakeCut(MakeCutRequest, Reply),
+    CutCheckpoint(CutCheckpointRequest, Reply),
+    /// Of whoever makes a backup.
+    CutCheckpoints(Reply),
     Follow(FollowSnapshots, Reply),
 }
 
@@ -187,7 +192,7 @@ impl Across {
 
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
-        let cuts = matches!(work, Work::HoldCut(..) | Work::MakeCut(..) | Work::Follow(..));
+        let cuts = matches!(work, Work::HoldCut(..) | Work::MakeCut(..) | Work::CutCheckpoint(..) | Work::Follow(..));
         let ends = cuts || matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
         let queue = if ends { &self.ends } else { &self.queue };
         let (work, error) = match queue.try_send(work) {
@@ -216,6 +221,8 @@ impl Across {
         | Work::Shard(_, reply)
         | Work::HoldCut(_, reply)
         | Work::MakeCut(_, reply)
+        | Work::CutCheckpoint(_, reply)
+        | Work::CutCheckpoints(reply)
         | Work::Follow(_, reply)
         | Work::Check(_, reply)) = work;
         reply.err(error);
@@ -325,6 +332,8 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Tell(request, reply)) => under_way.spawn(lend::told(partition, request, reply)),
             Some(Work::HoldCut(request, reply)) => under_way.spawn(snapshots::hold(partition, peers, request, reply)),
             Some(Work::MakeCut(request, reply)) => under_way.spawn(snapshots::make(partition, request, reply)),
+            Some(Work::CutCheckpoint(request, reply)) => under_way.spawn(backup::freeze(partition, request, reply)),
+            Some(Work::CutCheckpoints(reply)) => under_way.spawn(backup::answer(partition, peers, reply)),
             Some(Work::Follow(list, reply)) => under_way.spawn(snapshots::follow(partition, list, reply)),
             Some(Work::Finish(finishes, reply)) => under_way.spawn(serve::finish(partition, finishes, reply)),
         };

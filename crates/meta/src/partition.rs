@@ -14,7 +14,7 @@ use bytes::Bytes;
 use cairn_env::Clock;
 use cairn_meta_core::{Gate, Namespace};
 use cairn_node_agent::MapView;
-use cairn_raft_host::{Clocks, GroupHandle};
+use cairn_raft_host::{Clocks, Frozen, GroupHandle};
 use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
@@ -349,6 +349,23 @@ impl Partition {
         let closed = || Err(WireError::new(ErrorCode::Unavailable, "the partition was closed"));
         let answer = receiver.await.unwrap_or_else(|_| closed())?;
         Ok(CutResponse::decode(answer).expect("encoded a moment ago"))
+    }
+
+    /// Begins a checkpoint of what is applied, for a backup, if the attempt's hold lasts until it is begun.
+    pub(crate) async fn freeze(&self, attempt: CutAttempt, term: u64) -> Result<Frozen, WireError> {
+        let (sender, receiver) = oneshot::channel();
+        // Whoever has given up does not listen any more.
+        self.handle.freeze(Box::new(move |frozen| drop(sender.send(frozen))));
+        let closed = || WireError::new(ErrorCode::Unavailable, "the partition was closed");
+        let frozen = receiver.await.map_err(|_| closed())?;
+        let mut gate = self.gate.lock();
+        let Some(waited) = gate.cut(attempt, term) else {
+            let text = format!("{} did not hold until its checkpoint was begun", self.state.id);
+            // Asking again would not help: another attempt would.
+            return Err(WireError::new(ErrorCode::Conflict, text));
+        };
+        self.propose_waited(waited);
+        frozen.map_err(|error| WireError::new(ErrorCode::Conflict, error.to_string()))
     }
 
     /// While the gate is locked, so that nothing comes in between.

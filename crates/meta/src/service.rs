@@ -141,6 +141,13 @@ impl MetaServer {
                 Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
             };
         }
+        if opcode == Opcode::CutCheckpoints {
+            if !partition.state.across.is_one_of_several() {
+                let text = "this node does not know yet that the volume has several partitions; repeat";
+                return self.refuse(reply, WireError::new(ErrorCode::Unavailable, text));
+            }
+            return partition.state.across.hand_over(Work::CutCheckpoints(reply));
+        }
         if opcode == Opcode::WaitChange {
             return partition.state.wait_change(message, self.common().coarse_now(), reply);
         }
@@ -323,7 +330,7 @@ fn no_shards(partition: &Partition, directory: u64) -> WireError {
 
 /// What lets sessions end as they do, and root check the volume.
 const fn serves_in_trash(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::KeepAlive | Opcode::EndSession | Opcode::Fsck)
+    matches!(opcode, Opcode::KeepAlive | Opcode::EndSession | Opcode::Fsck | Opcode::CutCheckpoints)
 }
 
 #[cold]

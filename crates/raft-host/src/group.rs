@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cairn_types::GroupId;
-use cairn_wire::raft::RaftMessage;
+use cairn_wire::raft::{RaftMessage, TakeCheckpointRequest};
 use parking_lot::{Condvar, Mutex};
 
 use crate::mailbox::{Answer, Event, Mailbox, MembersAnswer, TakeAnswer};
@@ -29,7 +29,7 @@ pub(crate) trait Port: Send + Sync {
     /// False: the group is closed.
     fn ask_members(&self, ask: MembersAsk, answer: MembersAnswer) -> bool;
     /// False: the group is closed.
-    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool;
+    fn take(&self, request: TakeCheckpointRequest, answer: TakeAnswer) -> bool;
     /// False: the group is closed.
     fn accept_loss(&self, answer: Answer) -> bool;
     /// Nothing if the group is closed.
@@ -145,8 +145,8 @@ impl<S: StateMachine> Port for Group<S> {
         self.mailbox.post(Event::Members(ask, answer))
     }
 
-    fn take(&self, any_member: bool, answer: TakeAnswer) -> bool {
-        self.mailbox.post(Event::Take(any_member, answer))
+    fn take(&self, request: TakeCheckpointRequest, answer: TakeAnswer) -> bool {
+        self.mailbox.post(Event::Take(request, answer))
     }
 
     fn accept_loss(&self, answer: Answer) -> bool {

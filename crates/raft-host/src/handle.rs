@@ -15,6 +15,17 @@ use crate::status::{GroupStatus, Shared};
 /// A state that is older, of a member that sleeps, is worth asking its leader.
 const YOUNG: Duration = Duration::from_secs(1);
 
+/// A checkpoint of one moment, which is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frozen {
+    /// This node.
+    pub node: NodeId,
+    /// The last entry in it, and its term.
+    pub index: u64,
+    /// See there.
+    pub term: u64,
+}
+
 /// A cheap, shareable handle to a group's member on this node.
 pub struct GroupHandle<C> {
     group: GroupId,
@@ -133,6 +144,13 @@ impl<C: Send + 'static> GroupHandle<C> {
     pub fn checkpoint_soon(&self) {
         // A closed group needs none.
         self.mailbox.post(Event::Checkpoint);
+    }
+
+    /// Begins a checkpoint of what is applied at a moment between this call and the answer, in which this member led
+    /// and no other leader could exist. It takes no time: the file is written behind, and is kept for an hour.
+    pub fn freeze(&self, then: Box<dyn FnOnce(Result<Frozen, HostError>) + Send>) {
+        // A closed group drops it.
+        self.mailbox.post(Event::Freeze(then));
     }
 
     fn ask(&self, event: impl FnOnce(crate::mailbox::Answer) -> Event) -> Result<(), HostError> {

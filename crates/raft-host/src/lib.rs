@@ -30,7 +30,7 @@ pub use cairn_raft::{Mark, MemberChange, Members, NotLeader, Shut};
 pub use clocks::{Agreed, Clocks};
 pub use config::HostConfig;
 pub use error::HostError;
-pub use handle::GroupHandle;
+pub use handle::{Frozen, GroupHandle};
 pub use host::RaftHost;
 pub use owner::told;
 pub use rpc_transport::{RaftService, RpcTransport};

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use cairn_raft::{MemberChange, Position, SnapshotMeta};
 use cairn_store::StoreError;
 use cairn_types::NodeId;
-use cairn_wire::raft::{GroupMembersResponse, RaftMessage, TakeCheckpointResponse};
+use cairn_wire::raft::{GroupMembersResponse, RaftMessage, TakeCheckpointRequest, TakeCheckpointResponse};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::HostError;
+use crate::handle::Frozen;
 use crate::members::MembersAsk;
 use crate::pool::{Task, Waker};
 
@@ -24,6 +25,9 @@ pub(crate) type MembersAnswer = Box<dyn FnOnce(Result<GroupMembersResponse, Host
 
 /// Answers a request for a checkpoint.
 pub(crate) type TakeAnswer = Box<dyn FnOnce(Result<TakeCheckpointResponse, HostError>) + Send>;
+
+/// Answers a request for a checkpoint of one moment, as soon as the moment is past.
+pub(crate) type FreezeAnswer = Box<dyn FnOnce(Result<Frozen, HostError>) + Send>;
 
 /// What is not a message and not a proposal. There are few at a time: each has one cause under way.
 pub(crate) enum Event {
@@ -49,8 +53,10 @@ pub(crate) enum Event {
     LeaderLost(u64),
     /// It holds an old part of the log.
     Release,
-    /// A checkpoint of what is applied now; `true`: also if this member does not lead.
-    Take(bool, TakeAnswer),
+    /// A checkpoint is to be there.
+    Take(TakeCheckpointRequest, TakeAnswer),
+    /// A checkpoint of this moment is begun.
+    Freeze(FreezeAnswer),
 }
 
 pub(crate) struct Inbox<C> {

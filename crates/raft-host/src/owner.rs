@@ -7,6 +7,7 @@
 mod calendar;
 mod carry;
 mod checkpoints;
+mod freeze;
 mod gate;
 mod slumber;
 mod still_log;
@@ -246,6 +247,7 @@ impl<S: StateMachine> Owner<S> {
         }
         self.carry_out();
         // Only now is the state machine where the core is.
+        self.freeze();
         if self.ticked || self.checkpoint_wanted {
             self.maybe_checkpoint(self.checkpoint_wanted || self.checkpoints.is_awaited());
             self.ticked = false;
@@ -369,7 +371,8 @@ impl<S: StateMachine> Owner<S> {
             Event::Wake => self.step_quietly(Input::Wake),
             Event::LeaderLost(term) => self.step_quietly(Input::LeaderLost(term)),
             Event::Release => self.ticked = true,
-            Event::Take(any_member, answer) => self.take(any_member, answer),
+            Event::Take(request, answer) => self.take(&request, answer),
+            Event::Freeze(answer) => self.checkpoints.freezers.push(answer),
         }
     }
 
@@ -565,6 +568,7 @@ impl<S: StateMachine> Owner<S> {
                 }
                 Event::Members(_, answer) => answer(Err(stopped.clone())),
                 Event::Take(_, answer) => answer(Err(stopped.clone())),
+                Event::Freeze(answer) => answer(Err(stopped.clone())),
                 _ => {}
             }
         }

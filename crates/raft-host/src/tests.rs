@@ -4,6 +4,7 @@ mod clocks;
 mod damage;
 mod eras;
 pub(crate) mod fixture;
+mod freeze;
 mod full;
 mod older;
 mod panics;

@@ -6,6 +6,7 @@
 use crate::backup_set::BackupSet;
 use crate::error::{RescueError, Result};
 use crate::node_dir::{NodeDir, Place};
+use cairn_format::backup_manifest::BackupManifest;
 use cairn_format::partition_list::PartitionEntry;
 use cairn_manager_core::State;
 use cairn_store::CheckpointSource;
@@ -53,6 +54,8 @@ pub struct Part {
 /// What was put in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
+    /// Volumes with several partitions that the backup does not have as of one moment.
+    pub apart: Vec<String>,
     pub number: u64,
     pub begun: WallTime,
     pub restored: Vec<Restored>,
@@ -99,7 +102,8 @@ pub fn restore(set: &BackupSet, order: &RestoreOrder<'_>) -> Result<RestoreRepor
         restored.push(Restored { partition, backup: of, time: entry.time, place });
     }
     let parts = parts(&state, &restored);
-    Ok(RestoreReport { number: manifest.number, begun: manifest.begun, restored, parts })
+    let apart = apart(&state, &manifest, &restored);
+    Ok(RestoreReport { apart, number: manifest.number, begun: manifest.begun, restored, parts })
 }
 
 /// Volumes that are not whole.
@@ -111,6 +115,17 @@ fn parts(state: &State, restored: &[Restored]) -> Vec<Part> {
         Part { volume: volume.name.clone(), restored, all: own().count() }
     });
     volumes.filter(|part| part.restored > 0 && part.restored < part.all).collect()
+}
+
+/// Volumes of which the backup has several partitions, each as of a moment of its own.
+fn apart(state: &State, manifest: &BackupManifest, restored: &[Restored]) -> Vec<String> {
+    let cut = |id: PartitionId| manifest.entry(GroupId::from(id)).is_some_and(|entry| entry.cut);
+    let volumes = state.volumes().filter(|volume| {
+        let own = || state.partitions().filter(|partition| partition.volume == volume.id && !partition.removed);
+        let is_put = own().any(|partition| restored.iter().any(|one| one.partition == partition.id));
+        !volume.deleted && is_put && own().count() > 1 && !own().all(|partition| cut(partition.id))
+    });
+    volumes.map(|volume| volume.name.clone()).collect()
 }
 
 /// What a node's list says about a partition that it has alone.

@@ -46,6 +46,7 @@ fn put(set: &BackupSet, number: u64, index: u64, bytes: &[u8]) -> BackupManifest
         bytes: kept.bytes,
         crc: kept.crc,
         led: true,
+        cut: false,
     };
     let manifest = BackupManifest { cluster: CLUSTER, number, begun: NOW, ended: NOW, entries: vec![entry] };
     set.publish(&manifest).expect("published");

@@ -164,7 +164,8 @@ impl Opcode {
             | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => Audience::Clients(Reach::Write),
 
             CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
-            | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub => {
+            | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub
+            | CutCheckpoints => {
                 Audience::Admins
             }
             // Members of a group compare what they have.
@@ -180,9 +181,8 @@ impl Opcode {
             // Primaries tell the members of their groups, too.
             ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),
             PrepareTx | FinishTx | AskTx | AboveTx | StrikeNamed | EndedSessions | ListNamed | CheckPart | AskBound
-            | TellBound | HoldCut | MakeCut | TellSnapshots | Compact | Defragment | TendAppend | Encode => {
-                Audience::Nodes(Roles::META)
-            }
+            | TellBound | HoldCut | MakeCut | TellSnapshots | CutCheckpoint | Compact | Defragment | TendAppend
+            | Encode => Audience::Nodes(Roles::META),
 
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry

@@ -113,6 +113,8 @@ opcodes! {
     HoldCut = 0x0440, meta::HoldCutRequest => meta::HoldCutResponse;
     MakeCut = 0x0441, meta::MakeCutRequest => meta::CutResponse;
     TellSnapshots = 0x0442, meta::TellSnapshotsRequest => meta::TellSnapshotsResponse;
+    CutCheckpoint = 0x0443, meta::CutCheckpointRequest => meta::CutCheckpoint;
+    CutCheckpoints = 0x0444, meta::CutCheckpointsRequest => meta::CutCheckpointsResponse;
     StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
     ListChanged = 0x0451, meta::ListChangedRequest => meta::ListChangedResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
@@ -271,7 +273,7 @@ impl Opcode {
     }
     /// What leaders of partitions ask each other, and nobody else asks.
     pub const fn is_between_servers(self) -> bool {
-        matches!(self.code(), 0x0440..=0x0442 | 0x0480..=0x04ff)
+        matches!(self.code(), 0x0440..=0x0443 | 0x0480..=0x04ff)
     }
     /// A mutation that only a partition's leader itself may propose.
     pub const fn is_internal(self) -> bool {

@@ -6,6 +6,7 @@ mod absent_disk;
 mod across;
 mod admin_rights;
 mod append_lines;
+mod backup_moves;
 mod bindings;
 mod care;
 mod chaos;

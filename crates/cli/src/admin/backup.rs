@@ -1,8 +1,10 @@
 //! `cairn admin backup DIR`: the metadata of a running cluster, checkpoint by checkpoint, in another place; `--list`
 //! and `--verify` look at what is there.
 //!
-//! Partitions come first, the manager last: so the manager's state knows every group and session that a partition
-//! names.
+//! Partitions come first, those of one volume as of one moment ([`cut`]), the manager last: so the manager's state knows
+//! every group and session that a partition names.
+mod cut;
+
 use super::{full_status, listing};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -12,6 +14,7 @@ use crate::table::Align;
 use cairn_client::Client;
 use cairn_client::admin::backup::Checkpoint;
 use cairn_client::admin::status::{ClusterMap, ClusterStatus};
+use cairn_client::map::Partition;
 use cairn_format::backup_manifest::{BackupEntry, BackupManifest};
 use cairn_rescue::{BackupSet, RescueError};
 use cairn_types::{GroupId, NodeId, WallTime};
@@ -38,9 +41,18 @@ pub struct BackupArgs {
     /// Drop all but the newest so many when the new one is complete
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
-    /// Where a group has no leader, take what any member has: it may lack what was acknowledged last
+    /// Where a group has no leader, take what any member has: it may lack what was acknowledged last. Partitions of a
+    /// volume are taken one after the other, where they cannot be as of one moment
     #[arg(long)]
     any_member: bool,
+}
+
+/// States of groups, and whether they were brought anew.
+#[derive(Default)]
+struct Taken {
+    entries: Vec<(BackupEntry, bool)>,
+    /// Volumes whose partitions are not as of one moment.
+    apart: Vec<u32>,
 }
 
 /// A group and where its members are, the leader last heard of first.
@@ -63,7 +75,7 @@ impl BackupArgs {
     }
 
     async fn take(&self, context: &Context) -> Result<()> {
-        let (status, map) = full_status(context).await?;
+        let (_, map) = full_status(context).await?;
         let cluster = Some(map.cluster).filter(|cluster| !cluster.is_none());
         let cluster =
             cluster.ok_or_else(|| CliError::refused(Exit::Other, "the manager names no cluster; try again"))?;
@@ -76,17 +88,12 @@ impl BackupArgs {
                 return Err(failed(RescueError::OtherCluster { dir: set.name(), found, expected: cluster }));
             }
         }
-        let client = context.client().await?;
         let begun = wall();
-        let mut entries = Vec::new();
-        let (mut brought, mut bytes) = (0, 0);
-        for source in sources(&status, &map) {
-            let (entry, new) = self.group(&client, &set, &source).await?;
-            brought += u64::from(new);
-            bytes += if new { entry.bytes } else { 0 };
-            entries.push(entry);
-        }
-        entries.sort_by_key(|entry| entry.group);
+        let Taken { mut entries, apart } = self.take_all(context, &set).await?;
+        let new = || entries.iter().filter(|(_, new)| *new);
+        let (brought, bytes) = (new().count() as u64, new().map(|(entry, _)| entry.bytes).sum::<u64>());
+        entries.sort_by_key(|(entry, _)| entry.group);
+        let entries: Vec<BackupEntry> = entries.into_iter().map(|(entry, _)| entry).collect();
         let unled = entries.iter().filter(|entry| !entry.led).count();
         let number = last.unwrap_or(0) + 1;
         let manifest = BackupManifest { cluster, number, begun, ended: wall(), entries };
@@ -99,7 +106,7 @@ impl BackupArgs {
         if context.out.is_json() {
             return context.out.json(&json!({
                 "backup": number, "groups": groups, "brought": brought, "bytes": bytes, "without_leader": unled,
-                "dropped": dropped,
+                "dropped": dropped, "volumes_apart": apart,
             }));
         }
         context.out.line(format!(
@@ -108,10 +115,56 @@ impl BackupArgs {
             size(bytes, true),
             groups as u64 - brought
         ))?;
+        for volume in apart {
+            context.out.line(format!(
+                "the partitions of volume {volume} are not as of one moment: after a restore, cairn admin fsck --repair"
+            ))?;
+        }
         match unled {
             0 => Ok(()),
             _ => context.out.line(format!("{unled} of them had no leader: what was acknowledged last may be missing")),
         }
+    }
+
+    /// Brings the state of every group; again, if partitions were made meanwhile, which the manager's state names.
+    async fn take_all(&self, context: &Context, set: &BackupSet) -> Result<Taken> {
+        let client = context.client().await?;
+        for _ in 0..PART_TRIES {
+            let (status, map) = full_status(context).await?;
+            let taken = self.take_once(&client, set, &status, &map).await?;
+            let (_, now) = full_status(context).await?;
+            let has = |group: u32| taken.entries.iter().any(|(entry, _)| entry.group.0 == group);
+            if now.partitions.iter().all(|partition| partition.removed || has(partition.id)) {
+                return Ok(taken);
+            }
+        }
+        Err(CliError::refused(Exit::Other, "partitions were made while the backup was; there is no new backup, repeat"))
+    }
+
+    async fn take_once(
+        &self,
+        client: &Client,
+        set: &BackupSet,
+        status: &ClusterStatus,
+        map: &ClusterMap,
+    ) -> Result<Taken> {
+        let mut taken = Taken::default();
+        for volume in cut::volumes(map) {
+            match self.together(client, map, set, &volume).await {
+                Ok(entries) => taken.entries.extend(entries),
+                Err(error) if self.any_member => {
+                    tracing::debug!(volume = volume.number, %error, "its partitions are taken one after the other");
+                    taken.apart.push(volume.number);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for source in sources(status, map) {
+            if taken.entries.iter().all(|(entry, _)| entry.group != source.group) {
+                taken.entries.push(self.group(client, set, &source).await?);
+            }
+        }
+        Ok(taken)
     }
 
     /// Brings a group's state, unless it is there already. True: it was brought.
@@ -135,7 +188,8 @@ impl BackupArgs {
                 },
             };
             let (time, bytes, crc, led) = (kept.time, kept.bytes, kept.crc, taken.led);
-            return Ok((BackupEntry { group, node: NodeId(node), index, term, time, bytes, crc, led }, new));
+            let node = NodeId(node);
+            return Ok((BackupEntry { group, node, index, term, time, bytes, crc, led, cut: false }, new));
         }
         Err(CliError::refused(Exit::Other, format!("{} could not be brought: {last}", told(group))))
     }
@@ -166,17 +220,23 @@ impl BackupArgs {
 
 /// All groups: partitions, then the manager.
 fn sources(status: &ClusterStatus, map: &ClusterMap) -> Vec<Source> {
-    let address = |node: u32| map.nodes.iter().find(|n| n.id == node).map(|n| (node, n.address.clone()));
-    let of = |group: GroupId, leader: u32, members: &[u32]| {
+    let partitions = map.partitions.iter().filter(|partition| !partition.removed);
+    let mut sources: Vec<Source> = partitions.map(|partition| Source::of_partition(map, partition)).collect();
+    sources.push(Source::new(map, GroupId::MANAGER, status.leader_node, &status.managers));
+    sources
+}
+
+impl Source {
+    fn new(map: &ClusterMap, group: GroupId, leader: u32, members: &[u32]) -> Self {
+        let address = |node: u32| map.nodes.iter().find(|n| n.id == node).map(|n| (node, n.address.clone()));
         let mut members: Vec<(u32, String)> = members.iter().filter_map(|node| address(*node)).collect();
         members.sort_by_key(|(node, _)| *node != leader);
-        Source { group, members }
-    };
-    let partitions = map.partitions.iter().filter(|partition| !partition.removed);
-    let mut sources: Vec<Source> =
-        partitions.map(|partition| of(GroupId(partition.id), partition.leader, &partition.nodes)).collect();
-    sources.push(of(GroupId::MANAGER, status.leader_node, &status.managers));
-    sources
+        Self { group, members }
+    }
+
+    fn of_partition(map: &ClusterMap, partition: &Partition) -> Self {
+        Self::new(map, GroupId(partition.id), partition.leader, &partition.nodes)
+    }
 }
 
 fn told(group: GroupId) -> String {

@@ -75,6 +75,13 @@ impl RestoreArgs {
                 part.restored, part.all, part.volume
             ))?;
         }
+        for volume in &report.apart {
+            context.out.line(format!(
+                "backup {} has the partitions of volume {volume} as of several moments (it was made with --any-member, or by an                  earlier build): what was moved between them meanwhile may have two names or none. When the volume runs: cairn \
+                 admin fsck {volume} --repair",
+                report.number
+            ))?;
+        }
         context.out.line(
             "what was written since has no names any more and is freed as garbage after garbage_grace: if the newer state may be \
              wanted back, cairn admin config set garbage_period=720h before the node starts, and keep a directory of before",

@@ -28,12 +28,19 @@ pub fn manifest(subject: &Subject, printer: &mut Printer) -> Result<()> {
     for entry in &manifest.entries {
         let led = if entry.led { "leader" } else { "member" };
         let text = format!(
-            "group {} at entry {} of term {}: {} bytes, checksum {:08x}, from {led} {}",
-            entry.group, entry.index, entry.term, entry.bytes, entry.crc, entry.node
+            "group {} at entry {} of term {}: {} bytes, checksum {:08x}, from {led} {}{}",
+            entry.group,
+            entry.index,
+            entry.term,
+            entry.bytes,
+            entry.crc,
+            entry.node,
+            if entry.cut { ", of its volume's moment" } else { "" }
         );
         let fields = json!({
             "group": entry.group.0, "index": entry.index, "term": entry.term, "time_ns": entry.time.0,
             "bytes": entry.bytes, "crc": entry.crc, "node": entry.node.0, "led": entry.led,
+            "cut": entry.cut,
         });
         printer.item("group", &text, fields)?;
     }

@@ -186,7 +186,7 @@ fn parity_shard() -> Vec<u8> {
 fn manifest() -> Vec<u8> {
     use cairn_format::backup_manifest::{BackupEntry, BackupManifest};
     let (group, node, time) = (GroupId(0), NodeId(1), WallTime(9));
-    let entry = BackupEntry { group, node, index: 5, term: 2, time, bytes: 8192, crc: 7, led: true };
+    let entry = BackupEntry { group, node, index: 5, term: 2, time, bytes: 8192, crc: 7, led: true, cut: false };
     BackupManifest { cluster: ClusterId([1; 16]), number: 1, begun: time, ended: time, entries: vec![entry] }.encode()
 }
 

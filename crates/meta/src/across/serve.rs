@@ -66,7 +66,7 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             Ok(request) => return partition.state.across.hand_over(Work::Names(request, reply)),
             Err(error) => Err(error),
         },
-        Opcode::HoldCut | Opcode::MakeCut | Opcode::TellSnapshots => {
+        Opcode::HoldCut | Opcode::MakeCut | Opcode::CutCheckpoint | Opcode::TellSnapshots => {
             return serve_snapshots(partition, opcode, request, reply);
         }
         Opcode::CheckPart => match request.decode() {
@@ -103,7 +103,7 @@ fn ended_sessions(partition: &Partition, request: &EndedSessionsRequest) -> Resu
     Ok(EndedSessionsResponse { sessions, limited, bound, snapshots, live_only: false }.encode_to_vec())
 }
 
-/// What is asked on behalf of snapshots.
+/// What is asked on behalf of snapshots, and of backups.
 fn serve_snapshots(partition: &Partition, opcode: Opcode, request: &Request<'_>, reply: Reply) {
     let across = &partition.state.across;
     let refused = match opcode {
@@ -113,6 +113,10 @@ fn serve_snapshots(partition: &Partition, opcode: Opcode, request: &Request<'_>,
         },
         Opcode::MakeCut => match request.decode() {
             Ok(request) => return across.hand_over(Work::MakeCut(request, reply)),
+            Err(error) => error,
+        },
+        Opcode::CutCheckpoint => match request.decode() {
+            Ok(request) => return across.hand_over(Work::CutCheckpoint(request, reply)),
             Err(error) => error,
         },
         _ => match request.decode::<TellSnapshotsRequest>() {

@@ -40,10 +40,10 @@ use crate::machine::split;
 use crate::partition::{Partition, item};
 
 /// How long changes wait at most in a first attempt; twice as long in each that follows, up to the last.
-const HOLD: Duration = Duration::from_millis(300);
-const HOLD_MAX: Duration = Duration::from_millis(2400);
+pub(super) const HOLD: Duration = Duration::from_millis(300);
+pub(super) const HOLD_MAX: Duration = Duration::from_millis(2400);
 /// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// What nobody asks for is looked at so often: what a leader before has left, and new partitions.
 const LOOK: Duration = Duration::from_secs(1);
 /// Others are told again what they were told: one may have been put back from an older copy.
@@ -52,7 +52,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// What the leader of the root's partition has under way.
 #[derive(Default)]
 pub(super) struct Cuts {
-    turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
     attempts: AtomicU64,
     changed: Notify,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Wanted {
 }
 
 /// What an attempt came to.
-enum Cut {
+pub(super) enum Cut {
     Complete(Bytes),
     /// Files that are overwritten in place, and milliseconds until nothing of one that was can arrive.
     Waits(u64, u64),
@@ -153,12 +153,12 @@ async fn take(
 }
 
 /// One attempt. Whatever becomes of it, this partition holds nothing when it is dropped.
-struct Attempt<'a> {
-    partition: &'a Arc<Partition>,
-    peers: &'a Arc<Peers>,
-    id: CutAttempt,
-    term: u64,
-    others: Vec<PartitionId>,
+pub(super) struct Attempt<'a> {
+    pub(super) partition: &'a Arc<Partition>,
+    pub(super) peers: &'a Arc<Peers>,
+    pub(super) id: CutAttempt,
+    pub(super) term: u64,
+    pub(super) others: Vec<PartitionId>,
 }
 
 impl Drop for Attempt<'_> {
@@ -168,7 +168,7 @@ impl Drop for Attempt<'_> {
 }
 
 impl<'a> Attempt<'a> {
-    fn begin(partition: &'a Arc<Partition>, peers: &'a Arc<Peers>) -> Result<Self, WireError> {
+    pub(super) fn begin(partition: &'a Arc<Partition>, peers: &'a Arc<Peers>) -> Result<Self, WireError> {
         let state = &partition.state;
         let Some(term) = state.leading_term() else {
             return Err(state.common.not_leader(partition.handle.leader()));
@@ -242,7 +242,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// All hold from before this returns.
-    async fn hold(&self, hold: Duration) -> Result<Vec<(PartitionId, HoldCutResponse)>, Cut> {
+    pub(super) async fn hold(&self, hold: Duration) -> Result<Vec<(PartitionId, HoldCutResponse)>, Cut> {
         if self.partition.hold(self.id) != Some(self.term) {
             return Err(Cut::Void("leadership changed".to_owned()));
         }
@@ -310,7 +310,7 @@ async fn make_void(partition: &Partition, number: u64) {
     }
 }
 
-fn others(partition: &Partition, peers: &Peers) -> Vec<PartitionId> {
+pub(super) fn others(partition: &Partition, peers: &Peers) -> Vec<PartitionId> {
     let state = &partition.state;
     let mut others = peers.partitions(state.volume);
     others.retain(|other| *other != state.id);
@@ -319,7 +319,7 @@ fn others(partition: &Partition, peers: &Peers) -> Vec<PartitionId> {
 }
 
 /// Side by side; all are waited for.
-async fn call_all<A: Message + Default + 'static>(
+pub(super) async fn call_all<A: Message + Default + 'static>(
     peers: &Arc<Peers>,
     opcode: Opcode,
     asked: Vec<(PartitionId, impl Message + 'static)>,

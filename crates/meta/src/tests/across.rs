@@ -1,4 +1,5 @@
 //! A volume of three partitions on three nodes: operations across them, while nodes end and come back.
+mod backup;
 mod fsck;
 mod limits;
 mod sessions;

@@ -9,19 +9,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cairn_env::{Clock, FastRng, RealClock, RealDisk};
+use cairn_meta_core::Namespace;
 use cairn_raft_host::{FetchError, HostConfig, RaftHost, RaftTransport};
 use cairn_rpc::{
     CallError, CallOptions, Client, ClientConfig, Identity, LeaderClient, Repeat, Server, ServerConfig, Service,
 };
-use cairn_store::StoreError;
-use cairn_types::{ClusterId, DiskUuid, ErrorCode, Layout, NodeId, PartitionId, Time, WallTime};
+use cairn_store::{CheckpointStore, StoreError};
+use cairn_types::{ClusterId, DiskUuid, ErrorCode, GroupId, Layout, NodeId, PartitionId, Time, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::common::{Credentials, Extent};
 use cairn_wire::data::{PgMember, PgState};
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::manager::{ClusterMap, Disk, Node, Partition, Pg, Volume};
-use cairn_wire::meta::{AttributesResponse, CreateRequest, LookupRequest, MetaHeader, StatfsRequest, StatfsResponse};
+use cairn_wire::meta::{
+    AttributesResponse, CreateRequest, CutCheckpoint, LookupRequest, MetaHeader, StatfsRequest, StatfsResponse,
+};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
 use parking_lot::Mutex;
 use prost::Message;
@@ -310,6 +313,17 @@ impl Cluster {
         };
         eventually("a leader", || self.nodes.iter().any(found));
         self.nodes.iter().position(found).expect("it was there a moment ago")
+    }
+
+    /// What a checkpoint has that is being written, or was.
+    pub(super) fn checkpoint(&self, at: &CutCheckpoint) -> Namespace {
+        let (group, number) = (GroupId(at.partition), (at.node - node_id(0).get()) as usize);
+        let disk = Arc::new(RealDisk::open(self.dirs[number].path()).expect("a disk"));
+        let store = CheckpointStore::new(disk, "checkpoints", ClusterId::NONE);
+        eventually("the file", || store.open(group, at.index).is_ok());
+        let mut file = store.open(group, at.index).expect("it was there a moment ago");
+        assert_eq!(file.header().term, at.term);
+        crate::checkpoint::read(&mut file, PartitionId(at.partition)).expect("a namespace")
     }
 
     /// A client that finds the leader.

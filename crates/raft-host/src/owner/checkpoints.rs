@@ -9,17 +9,16 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cairn_format::checkpoint::CheckpointHeader;
 use cairn_raft::{Input, LogEntry, Position, SnapshotMeta};
 use cairn_store::{Record, StoreError};
 
-use cairn_types::{ClusterId, Time};
-use cairn_wire::raft::TakeCheckpointResponse;
+use cairn_types::Time;
+use cairn_wire::raft::{TakeCheckpointRequest, TakeCheckpointResponse};
 
 use super::Owner;
+use super::freeze::Image;
 use crate::error::HostError;
-use crate::jobs::CheckpointJob;
-use crate::mailbox::{Event, TakeAnswer};
+use crate::mailbox::{FreezeAnswer, TakeAnswer};
 use crate::pool;
 use crate::state_machine::StateMachine;
 
@@ -31,22 +30,38 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Checkpoints kept, and what has been logged since.
 pub(crate) struct Generations {
     /// Newest first.
-    kept: Vec<Position>,
+    pub(super) kept: Vec<Position>,
     /// Bytes applied since the newest.
     pub(super) log_bytes: u64,
     /// Where the log on disk begins.
     log_base: u64,
-    /// One is being written.
-    writing: bool,
+    /// What is being written.
+    pub(super) writing: Option<Position>,
     /// Before this nothing is tried again that did not help or failed.
     pause_until: Time,
     /// Who waits for a checkpoint of at least an entry, and whether it was promised by a leader.
     takers: Vec<(u64, bool, TakeAnswer)>,
+    /// Who waits for a checkpoint of one moment to be begun.
+    pub(super) freezers: Vec<FreezeAnswer>,
+    /// The last of those, while another one is being written.
+    pub(super) frozen: Option<Image>,
+    /// The last of those that was begun, and until when its file stays.
+    pub(super) pinned: Option<(Position, Time)>,
 }
 
 impl Generations {
     pub fn new(kept: Vec<Position>, log_base: u64, log_bytes: u64) -> Self {
-        Self { kept, log_base, log_bytes, writing: false, pause_until: Time(0), takers: Vec::new() }
+        Self {
+            kept,
+            log_base,
+            log_bytes,
+            writing: None,
+            pause_until: Time(0),
+            takers: Vec::new(),
+            freezers: Vec::new(),
+            frozen: None,
+            pinned: None,
+        }
     }
 
     /// Somebody waits for a checkpoint.
@@ -67,20 +82,25 @@ impl Generations {
 }
 
 impl<S: StateMachine> Owner<S> {
-    /// A checkpoint for a backup: of everything that is applied now.
-    pub(super) fn take(&mut self, any_member: bool, answer: TakeAnswer) {
+    /// A checkpoint for a backup: of everything that is applied now, or one that was begun at a moment before.
+    pub(super) fn take(&mut self, request: &TakeCheckpointRequest, answer: TakeAnswer) {
         if let Err(stopped) = self.running() {
             return answer(Err(stopped));
         }
-        let led = self.leads_or_wakes();
-        if !led && !any_member {
+        if let Some(at) = self.begun(request.index) {
+            let (index, term) = (at.index, at.term);
+            return answer(Ok(TakeCheckpointResponse { taken: true, leader: 0, index, term, led: true }));
+        }
+        let led = request.index > 0 || self.leads_or_wakes();
+        if !led && !request.any_member {
             let leader = self.hint().map_or(0, |node| node.0);
             return answer(Ok(TakeCheckpointResponse { leader, ..TakeCheckpointResponse::default() }));
         }
         if self.checkpoints.takers.len() >= TAKERS_MAX {
             return answer(Err(HostError::Refused("too many backups wait for a checkpoint; come again".into())));
         }
-        self.checkpoints.takers.push((self.applied.index, led, answer));
+        let least = if request.index > 0 { request.index } else { self.applied.index };
+        self.checkpoints.takers.push((least, led, answer));
         match self.checkpoints.kept.first().copied() {
             Some(newest) => self.checkpoints.serve_takers(newest),
             None if self.applied.index == 0 => self.refuse_takers(),
@@ -105,7 +125,7 @@ impl<S: StateMachine> Owner<S> {
         let newest = self.checkpoints.kept.first().copied().unwrap_or_default();
         let members = self.core.members();
         // A change of several members is short; a checkpoint has no place for it.
-        if self.failed || self.checkpoints.writing || members.joint || members.voters.is_empty() {
+        if self.failed || self.checkpoints.writing.is_some() || members.joint || members.voters.is_empty() {
             return;
         }
         let now = self.parts.clock.now();
@@ -122,32 +142,19 @@ impl<S: StateMachine> Owner<S> {
         if !wanted && !holds && self.checkpoints.log_bytes < config.checkpoint_log_bytes {
             return;
         }
-        assert!(self.outputs.is_empty() && at == self.core.applied(), "the state is that of the core's last entry");
-        let ids = |nodes: &[cairn_types::NodeId]| nodes.iter().map(|node| u64::from(node.0)).collect();
-        let header = CheckpointHeader {
-            cluster: self.parts.cluster.get().copied().unwrap_or(ClusterId::NONE),
-            group: self.parts.group,
-            index: at.index,
-            term: at.term,
-            time: self.log_clock.last(),
-            voters: ids(&members.voters),
-            learners: ids(&members.learners),
-        };
-        let meta = SnapshotMeta { at, members, bytes: 0 };
-        let mailbox = self.mailbox.clone();
-        // A closed group needs the outcome no more.
-        let done = Box::new(move |result| {
-            mailbox.post(Event::Checkpointed(meta, result));
-        });
-        self.checkpoints.writing = true;
-        self.checkpoints.log_bytes = 0;
-        if self.parts.jobs.send(CheckpointJob { header, state: self.sm.checkpoint(), done }).is_err() {
-            self.checkpoints.writing = false;
-        }
+        let image = self.image();
+        self.write(image);
     }
 
     pub(super) fn checkpointed(&mut self, meta: SnapshotMeta, result: Result<(u64, Duration), StoreError>) {
-        self.checkpoints.writing = false;
+        self.checkpoints.writing = None;
+        self.written(meta, result);
+        if let Some(image) = self.checkpoints.frozen.take() {
+            self.write(image);
+        }
+    }
+
+    fn written(&mut self, meta: SnapshotMeta, result: Result<(u64, Duration), StoreError>) {
         let shared = &self.parts.shared;
         let group = self.parts.group;
         let (bytes, took) = match result {
@@ -158,6 +165,7 @@ impl<S: StateMachine> Owner<S> {
                 self.checkpoints.pause_until = self.parts.clock.now() + PAUSE;
                 shared.checkpoint_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%group, index = meta.at.index, %error, "a checkpoint could not be written");
+                self.checkpoints.pinned.take_if(|(at, _)| *at == meta.at);
                 self.refuse_takers();
                 return;
             }
@@ -173,7 +181,9 @@ impl<S: StateMachine> Owner<S> {
         }
         self.checkpoints.kept.insert(0, at);
         self.checkpoints.kept.truncate(self.parts.store.generations());
-        if let Err(error) = pool::blocking(|| self.parts.store.prune(group)) {
+        let now = self.parts.clock.now();
+        let pinned = self.checkpoints.pinned.filter(|(_, until)| now < *until).map(|(at, _)| at.index);
+        if let Err(error) = pool::blocking(|| self.parts.store.prune(group, pinned)) {
             tracing::warn!(%group, %error, "old checkpoints could not be removed");
         }
         if let [_, older, ..] = self.checkpoints.kept[..] {
@@ -233,6 +243,8 @@ impl<S: StateMachine> Owner<S> {
                 self.parts.shared.set_logged(time);
                 self.applied = at;
                 self.checkpoints.kept = vec![at];
+                self.checkpoints.frozen = None;
+                self.checkpoints.pinned = None;
                 self.checkpoints.log_base = at.index;
                 self.checkpoints.log_bytes = 0;
                 if let Err(error) = pool::blocking(|| self.parts.store.drop_before(group, at.index)) {

@@ -25,7 +25,7 @@ fn checkpoints(dir: &Path) -> CheckpointStore {
 /// Asks for a checkpoint; index and term of the file, and whether a leader gave it.
 fn take(node: &Node, any_member: bool) -> Option<(u64, u64, bool)> {
     let (sender, receiver) = channel();
-    let request = TakeCheckpointRequest { group: GROUP.0, any_member };
+    let request = TakeCheckpointRequest { group: GROUP.0, any_member, index: 0 };
     node._host.take_checkpoint(request, Box::new(move |result| sender.send(result).unwrap()));
     let answer: Result<_, HostError> = receiver.recv().unwrap();
     answer.ok().filter(|answer| answer.taken).map(|answer| (answer.index, answer.term, answer.led))

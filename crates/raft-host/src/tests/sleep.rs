@@ -170,7 +170,7 @@ fn who_asks_the_leader_of_a_group_that_sleeps_wakes_it() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let host = &many.nodes[at].as_ref().unwrap()._host;
         if take {
-            let request = TakeCheckpointRequest { group: 103, any_member: false };
+            let request = TakeCheckpointRequest { group: 103, ..TakeCheckpointRequest::default() };
             host.take_checkpoint(request, Box::new(move |answer| sender.send(answer.unwrap().taken).unwrap()));
         } else {
             let request = GroupMembersRequest { group: 103, ..GroupMembersRequest::default() };

@@ -179,11 +179,12 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Drops all but the newest generations of a group; gives the indices kept, newest first.
-    pub fn prune(&self, group: GroupId) -> Result<Vec<u64>, StoreError> {
+    /// Drops all but the newest generations of a group, and one that somebody still needs; gives the indices of the
+    /// generations kept, newest first.
+    pub fn prune(&self, group: GroupId, needed: Option<u64>) -> Result<Vec<u64>, StoreError> {
         let mut indices = self.indices(group)?;
         let surplus = indices.split_off(indices.len().min(self.generations));
-        for index in surplus {
+        for index in surplus.into_iter().filter(|index| Some(*index) != needed) {
             self.disk.remove(&self.path(group, index))?;
         }
         Ok(indices)

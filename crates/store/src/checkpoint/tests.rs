@@ -35,7 +35,7 @@ fn state(index: u64, len: usize) -> Vec<u8> {
 
 fn write(store: &CheckpointStore, index: u64, len: usize) -> Result<(), StoreError> {
     store.write(header(index), |writer| state(index, len).chunks(10_000).try_for_each(|part| writer.write(part)))?;
-    store.prune(GROUP)?;
+    store.prune(GROUP, None)?;
     Ok(())
 }
 
