@@ -47,6 +47,10 @@ fn a_volume_with_snapshots_is_not_split() {
     cluster.ok(&["fs", "snapshot", "delete", "kept"]);
     until("its end", || lines(&cluster, &["fs", "snapshot", "ls"]).is_empty());
     assert_eq!(split(&cluster, "2").len(), 1);
+    // With several partitions it goes on with snapshots.
+    until("another snapshot", || cluster.cairn(&["fs", "snapshot", "create", "later"]).status.success());
+    assert_eq!(split(&cluster, "2").len(), 1);
+    assert_eq!(partitions(&cluster).len(), 3);
 }
 
 /// Who outgrows one machine would have to copy everything into another volume; or lose files, or see errors meanwhile.

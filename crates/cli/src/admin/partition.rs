@@ -149,7 +149,9 @@ async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Re
     };
     let before = of_volume(&map);
     let client = context.client().await?;
-    refuse_with_snapshots(&client, &map, volume).await?;
+    if ends_a_range(&map, volume) {
+        refuse_with_snapshots(&client, &map, volume).await?;
+    }
     client.split_partition(&format!("splitting partition {id}"), PartitionId(id), into).await?;
     let settled = |_: &ClusterStatus, map: &ClusterMap| {
         if let Some(waits) = map.partitions.iter().find(|p| p.volume == volume && !p.removed && p.add > 0) {
@@ -174,6 +176,12 @@ async fn split(context: &Context, partition: &str, into: u32, wait: &Wait) -> Re
     }
 }
 
+/// Whether a partition of the volume has all inodes from its first one on, which ends before there are others. It does
+/// so without snapshots only.
+fn ends_a_range(map: &ClusterMap, volume: u32) -> bool {
+    map.partitions.iter().any(|known| known.volume == volume && !known.removed && known.inode_last == u64::MAX)
+}
+
 /// What was asked for would wait until the last snapshot is deleted, however long that takes.
 async fn refuse_with_snapshots(client: &cairn_client::Client, map: &ClusterMap, volume: u32) -> Result<()> {
     let Some(name) = map.volumes.iter().find(|known| known.id == volume).map(|known| known.name.as_str()) else {
@@ -184,8 +192,9 @@ async fn refuse_with_snapshots(client: &cairn_client::Client, map: &ClusterMap, 
         return Ok(());
     }
     let text = format!(
-        "volume {name:?} has {}, and a volume with snapshots gets no more partitions; delete them with \
-         `cairn fs snapshot delete NAME {name}:/` (`cairn fs snapshot ls {name}:/` shows them), or go on with one partition; nothing was done",
+        "volume {name:?} has one partition and {}: it gets its second partition without snapshots only, and more than \
+         that with them; delete them with `cairn fs snapshot delete NAME {name}:/` (`cairn fs snapshot ls {name}:/` shows them), \
+         or go on with one partition; nothing was done",
         if snapshots.len() == 1 { "a snapshot".to_owned() } else { format!("{} snapshots", snapshots.len()) }
     );
     Err(CliError::refused(Exit::Changed, text))
