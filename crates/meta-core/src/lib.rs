@@ -100,7 +100,10 @@ pub use garbage::{GARBAGE_RANGES_MAX, GarbageRange, Suspects};
 pub use gate::{Gate, WAITING_BYTES_MAX, WAITING_MAX};
 pub use lend::{Amounts, AtLimit, LEND_LEVEL};
 pub use lend_plan::{Asker, Lender, recall};
-pub use mend::{LOST_AND_FOUND, MEND_ALL_LEVEL, MEND_ITEMS_MAX, mend_item, mend_name};
+pub use mend::{
+    LOST_AND_FOUND, MEND_ALL_LEVEL, MEND_ELSEWHERE_LEVEL, MEND_ITEMS_MAX, found_name, mend_elsewhere, mend_found,
+    mend_item, mend_name, mend_place,
+};
 pub use named::{Named, NamedScan};
 pub use names_of::{NameScan, Names};
 pub use namespace::{AppliedAt, Namespace, NamespaceConfig};

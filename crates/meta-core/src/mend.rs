@@ -4,6 +4,10 @@
 //! checked: operations since then have changed both alike, so the difference is still right. An inode that nothing
 //! leads to gets the name `#inode` in `/lost+found`, which is made if it is not there (mode 0700, root's).
 //!
+//! The partition of the root has `/lost+found`. One of another partition is made ready for the name there first
+//! (`ADOPT_ELSEWHERE`), then gets it (`FOUND`). What ends in between leaves it as it was to the next check: without a
+//! name. Who gave it another name meanwhile has added that to its number of links.
+//!
 //! What an operation across partitions has locked is left to the next check, and so is what another partition may have
 //! the name of.
 use crate::counters::Counters;
@@ -28,8 +32,14 @@ const LINKS: u32 = 4;
 /// Of feature level 6.
 const ADOPT_UNCHANGED: u32 = 5;
 const NAME: u32 = 6;
-/// The feature level from which on members understand all kinds.
+/// The feature level from which on members understand all kinds up to here.
 pub const MEND_ALL_LEVEL: u32 = 6;
+/// Of feature level 27.
+const PLACE: u32 = 7;
+const ADOPT_ELSEWHERE: u32 = 8;
+const FOUND: u32 = 9;
+/// The feature level from which on inodes of all partitions get names in `lost+found`.
+pub const MEND_ELSEWHERE_LEVEL: u32 = 27;
 
 /// An item as it travels: kind, inode, numbers.
 pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {
@@ -47,6 +57,26 @@ pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {
 /// The item that removes a name of an inode that is not there: kind, directory, numbers. The name comes with it.
 pub fn mend_name(directory: u64, inode: u64) -> (u32, u64, Vec<i64>) {
     (NAME, directory, vec![inode as i64])
+}
+
+/// The item that makes `lost+found`.
+pub const fn mend_place() -> (u32, u64, Vec<i64>) {
+    (PLACE, 0, Vec::new())
+}
+
+/// The item that makes an inode ready for a name in a directory of the partition of the root.
+pub fn mend_elsewhere(inode: u64, generation: u64, place: u64) -> (u32, u64, Vec<i64>) {
+    (ADOPT_ELSEWHERE, inode, vec![generation as i64, place as i64])
+}
+
+/// The item that gives it that name, which comes with it, at the partition of the root.
+pub fn mend_found(place: u64, inode: u64, d_type: u32) -> (u32, u64, Vec<i64>) {
+    (FOUND, place, vec![inode as i64, i64::from(d_type)])
+}
+
+/// The name of what was found.
+pub fn found_name(inode: u64) -> Vec<u8> {
+    format!("#{inode}").into_bytes()
 }
 
 fn changed(kept: u64, change: i64) -> u64 {
@@ -77,6 +107,11 @@ impl Namespace {
                 (LINKS, [change]) => self.mend_links(inode, *change),
                 (ADOPT_UNCHANGED, [generation]) => self.adopt_unchanged(inode, *generation as u64)?,
                 (NAME, [stray]) => self.mend_name(inode, &name, *stray as u64)?,
+                (PLACE, []) => drop(self.lost_and_found()?),
+                (ADOPT_ELSEWHERE, [generation, place]) => {
+                    self.adopt_elsewhere(inode, *generation as u64, *place as u64)
+                }
+                (FOUND, [found, d_type]) => self.name_found(inode, &name, *found as u64, *d_type)?,
                 _ => {}
             }
         }
@@ -147,8 +182,58 @@ impl Namespace {
         }
     }
 
+    /// As `adopt_unchanged`, for a name in another partition.
+    fn adopt_elsewhere(&mut self, id: u64, generation: u64, place: u64) {
+        let Ok(mut inode) = self.inode(id) else { return };
+        if inode.generation != generation || !self.is_foreign(place) || self.is_gone_or_going(id) {
+            return;
+        }
+        if inode.is_dir() {
+            (inode.parent, inode.is_shard) = (place, false);
+            inode.nlink = inode.nlink.max(2);
+        } else {
+            (inode.nlink, inode.unnamed) = (1, false);
+        }
+        // What a quota of the root counts is not in other partitions.
+        if inode.quota != 0 && self.check_not_counting().is_ok() {
+            self.move_to_quota(id, &mut inode, 0);
+        }
+        inode.touch(self.time);
+        self.put_inode(id, &inode);
+    }
+
+    /// The name of what another partition has made ready for it.
+    fn name_found(&mut self, place: u64, name: &[u8], id: u64, d_type: i64) -> Result<()> {
+        let Ok(mut directory) = self.inode(place) else { return Ok(()) };
+        let Ok(d_type) = d_type.try_into() else { return Ok(()) };
+        let fits = directory.is_dir() && !directory.sharded && self.is_foreign(id) && *name == found_name(id);
+        if !fits || self.dentry(place, name)?.is_some() {
+            return Ok(());
+        }
+        let dentry = Dentry { inode: id, d_type };
+        directory.nlink += u32::from(dentry.is_dir());
+        self.put_dentry(place, name, dentry);
+        directory.size += 1;
+        directory.touch_contents(self.time);
+        self.update_directory(place, &directory);
+        Ok(())
+    }
+
+    /// `lost+found`, if this partition has it.
+    pub fn lost_and_found_place(&self) -> Option<u64> {
+        let dentry = self.dentry(InodeId::ROOT.0, LOST_AND_FOUND).ok()??;
+        Some(dentry.inode).filter(|place| dentry.is_dir() && self.is_own(*place))
+    }
+
+    /// Type of the entry for an inode that was made ready for a name in that directory; `None`: it is not.
+    pub fn is_ready_for(&self, id: u64, place: u64) -> Option<u32> {
+        let inode = self.inode(id).ok()?;
+        let fits = if inode.is_dir() { inode.parent == place } else { inode.nlink > 0 };
+        fits.then(|| inode.d_type().into())
+    }
+
     fn adopt_inode(&mut self, id: u64, mut inode: Inode) -> Result<()> {
-        let name = format!("#{id}").into_bytes();
+        let name = found_name(id);
         if id == InodeId::ROOT.0 || self.is_gone_or_going(id) {
             return Ok(());
         }

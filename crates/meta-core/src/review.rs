@@ -186,10 +186,11 @@ impl Review {
         }
     }
 
-    /// What was confirmed. `has_root`: the partition has the root, and `lost+found` with it.
-    pub fn into_suspicions(self, has_root: bool) -> Vec<Suspicion> {
+    /// What was confirmed. `gets_names`: what has no name gets one, as the partition has the root, and `lost+found` with
+    /// it, or all understand how it gets one there.
+    pub fn into_suspicions(self, gets_names: bool) -> Vec<Suspicion> {
         let confirmed = self.trails.into_iter().filter(|(_, trail)| trail.confirmed);
-        confirmed.filter_map(|(id, trail)| suspicion(id, trail.sights.last()?, has_root)).collect()
+        confirmed.filter_map(|(id, trail)| suspicion(id, trail.sights.last()?, gets_names)).collect()
     }
 }
 
@@ -201,7 +202,7 @@ pub struct Suspicion {
     pub place: Option<(u64, Vec<u8>)>,
 }
 
-fn suspicion(id: u64, sight: &Sight, has_root: bool) -> Option<Suspicion> {
+fn suspicion(id: u64, sight: &Sight, gets_names: bool) -> Option<Suspicion> {
     let Names { count, directory, name: bytes, .. } = &sight.names;
     let place = (*count > 0).then(|| (*directory, bytes.clone()));
     let name = String::from_utf8_lossy(bytes);
@@ -217,7 +218,7 @@ fn suspicion(id: u64, sight: &Sight, has_root: bool) -> Option<Suspicion> {
             (format!("has the name {name:?} in directory {directory}, its parent is {}", state.parent), None)
         }
         (Fault::WithoutName, Some(state)) => {
-            let mend = has_root.then_some(Mend::AdoptUnchanged { generation: state.generation });
+            let mend = gets_names.then_some(Mend::AdoptUnchanged { generation: state.generation });
             ("has no name in any partition and says that it has".to_owned(), mend)
         }
         (Fault::Links, Some(state)) if state.is_dir => {

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_meta_core::{
-    Finding, Fsck, FsckReport, Look, MEND_ALL_LEVEL, Mend, NameScan, Names, NamespaceSnapshot, PathFinder, Review,
-    SUSPECTS_MAX, Suspicion, mend_item, mend_name,
+    Finding, Fsck, FsckReport, Look, MEND_ALL_LEVEL, MEND_ELSEWHERE_LEVEL, Mend, NameScan, Names, NamespaceSnapshot,
+    PathFinder, Review, SUSPECTS_MAX, Suspicion, found_name, mend_elsewhere, mend_found, mend_item, mend_name,
+    mend_place,
 };
 use cairn_rpc::Reply;
 use cairn_types::{ErrorCode, InodeId, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{CheckPartRequest, CheckPartResponse, MendItem, NamesOf, StrayName, WayOut, WayUp};
+use cairn_wire::meta::{CheckPartRequest, CheckPartResponse, FoundInode, MendItem, NamesOf, StrayName, WayOut, WayUp};
 use tokio::time::sleep;
 
 use super::{Checker, PART_INODES, REST, STEP, not_leading};
@@ -183,8 +184,11 @@ impl Checker {
             review.conclude(look);
             sleep(self.timings.look_pause).await;
         }
-        let has_root = self.peers.owner(state.volume, InodeId::ROOT.0)? == state.id;
-        elsewhere.findings.extend(review.into_suspicions(has_root));
+        let gets_names = {
+            let namespace = state.namespace.read();
+            namespace.is_home() || namespace.feature_level() >= MEND_ELSEWHERE_LEVEL
+        };
+        elsewhere.findings.extend(review.into_suspicions(gets_names));
         Ok(())
     }
 
@@ -309,7 +313,11 @@ impl Checker {
         let state = &self.partition.state;
         let (mut items, mut done) = (Vec::new(), BTreeSet::new());
         let mut strays: BTreeMap<PartitionId, Vec<StrayName>> = BTreeMap::new();
-        let all = state.namespace.read().feature_level() >= MEND_ALL_LEVEL;
+        let mut found = Vec::new();
+        let (all, is_home) = {
+            let namespace = state.namespace.read();
+            (namespace.feature_level() >= MEND_ALL_LEVEL, namespace.is_home())
+        };
         for Suspicion { finding, place } in &elsewhere.findings {
             let inode = finding.inode;
             match (finding.mend, place) {
@@ -318,6 +326,7 @@ impl Checker {
                     strays.entry(self.peers.owner(state.volume, *directory)?).or_default().push(stray);
                 }
                 (Some(Mend::AdoptUnchanged { .. }), _) if !all => {}
+                (Some(Mend::AdoptUnchanged { generation }), _) if !is_home => found.push((inode, generation)),
                 (Some(mend), _) if mend != Mend::Name => {
                     let (kind, inode, numbers) = mend_item(inode, mend);
                     items.push(MendItem { kind, inode, numbers, name: Vec::new() });
@@ -327,6 +336,12 @@ impl Checker {
             }
         }
         self.mend_items(items).await?;
+        match self.give_names(&found).await {
+            Ok(named) => done.extend(named),
+            Err(error) => {
+                tracing::warn!(partition = %state.id, %error, "what has no name got none in lost+found; repair again");
+            }
+        }
         for (owner, strays) in strays {
             for part in strays.chunks(STRAYS) {
                 let outcome = match owner == state.id {
@@ -345,6 +360,42 @@ impl Checker {
             }
         }
         Ok(done)
+    }
+
+    /// Names in `lost+found` of the partition of the root, for inodes of this one that were as they were; those that
+    /// have got one.
+    async fn give_names(&self, found: &[(u64, u64)]) -> Result<Vec<u64>, WireError> {
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let state = &self.partition.state;
+        let root = self.peers.owner(state.volume, InodeId::ROOT.0)?;
+        let request = CheckPartRequest { lost_and_found: true, ..CheckPartRequest::default() };
+        let place = self.ask(root, request).await?.lost_and_found;
+        if place == 0 {
+            let text = format!(
+                "{root} has no directory /lost+found of its own, or its build makes none for others: rename what has that name, \
+                 upgrade all meta nodes"
+            );
+            return Err(WireError::new(ErrorCode::Conflict, text));
+        }
+        let item = |(inode, generation): &(u64, u64)| {
+            let (kind, inode, numbers) = mend_elsewhere(*inode, *generation, place);
+            MendItem { kind, inode, numbers, name: Vec::new() }
+        };
+        self.mend_items(found.iter().map(item).collect()).await?;
+        let ready: Vec<FoundInode> = {
+            let namespace = state.namespace.read();
+            let is_ready = |(inode, _): &(u64, u64)| Some((*inode, namespace.is_ready_for(*inode, place)?));
+            let ready = found.iter().filter_map(is_ready);
+            ready.map(|(inode, d_type)| FoundInode { inode, d_type }).collect()
+        };
+        for part in ready.chunks(STRAYS) {
+            let request =
+                CheckPartRequest { lost_and_found: true, found: part.to_vec(), ..CheckPartRequest::default() };
+            self.ask(root, request).await?;
+        }
+        Ok(ready.into_iter().map(|found| found.inode).collect())
     }
 
     /// The path of an inode, wherever its directories are. `left`: how many more may be asked for elsewhere.
@@ -434,13 +485,17 @@ async fn answered(partition: &Arc<Partition>, request: CheckPartRequest) -> Resu
     partition.handle.read_permit().map_err(|not_leader| state.common.not_leader(not_leader.hint))?;
     let with_names = request.ways.iter().any(|way| way.names);
     let ways_max = if with_names { WAYS_WITH_NAMES } else { WAYS };
-    if request.only.len() > LISTED_WITH_NAME || request.ways.len() > ways_max || request.strays.len() > STRAYS {
+    if request.only.len() > LISTED_WITH_NAME
+        || request.ways.len() > ways_max
+        || request.strays.len().max(request.found.len()) > STRAYS
+    {
         return Err(WireError::new(ErrorCode::BadRequest, "a check asks for too much at once"));
     }
     remove_strays(partition, &request.strays).await?;
+    let lost_and_found = if request.lost_and_found { name_found(partition, &request.found).await? } else { 0 };
     let snapshot = state.namespace.read().snapshot();
     let ways = request.ways.iter().map(|way| to_wire(snapshot.way_up(way.directory, way.child, way.names))).collect();
-    let mut answer = CheckPartResponse { ways, last: request.last, ..CheckPartResponse::default() };
+    let mut answer = CheckPartResponse { ways, last: request.last, lost_and_found, ..CheckPartResponse::default() };
     let mut scan = match (request.only.is_empty(), request.last) {
         (true, 0) => return Ok(answer),
         (true, last) => NameScan::of_range(&snapshot, request.first, last, LISTED),
@@ -490,4 +545,21 @@ async fn remove_strays(partition: &Partition, strays: &[StrayName]) -> Result<()
     partition.propose_own(Opcode::MendNamespace, &request).await?;
     tracing::warn!(partition = %partition.state.id, names = strays.len(), "names of what is not there were removed");
     Ok(())
+}
+
+/// At the partition of the root: `lost+found` is there, with these names. Answers its inode; 0: it cannot be.
+async fn name_found(partition: &Partition, found: &[FoundInode]) -> Result<u64, WireError> {
+    if let Some(error) = partition.lacks_level("a name for what another partition has", MEND_ELSEWHERE_LEVEL) {
+        return Err(error);
+    }
+    let item = |(kind, inode, numbers): (u32, u64, Vec<i64>), name: Vec<u8>| MendItem { kind, inode, numbers, name };
+    let mut items = vec![item(mend_place(), Vec::new())];
+    let place = || partition.state.namespace.read().lost_and_found_place();
+    if let Some(place) = place() {
+        let names = found.iter().map(|one| item(mend_found(place, one.inode, one.d_type), found_name(one.inode)));
+        items.extend(names);
+    }
+    let request = cairn_wire::meta::MendNamespace { items };
+    partition.propose_own(Opcode::MendNamespace, &request).await?;
+    Ok(place().unwrap_or(0))
 }

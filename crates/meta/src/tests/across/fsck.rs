@@ -92,8 +92,14 @@ fn damage_between_partitions_is_told_by_path() {
     assert_eq!(mended.iter().filter(|finding| finding.mended && finding.inode == stray).count(), 1);
     assert_eq!(user.getattr(linked).expect("there").nlink, 1);
     assert_eq!(user.lookup(below, "stray"), Err(ErrorCode::NotFound));
+    // What has no name in any partition gets one in the partition of the root.
+    let place = user.lookup(1, "lost+found").expect("it was made");
+    assert_eq!(user.lookup(place, &format!("#{lost}")), Ok(lost));
+    assert_eq!(owner(lost), 7);
     let left = checked(&user, false);
-    assert!(left.iter().all(|finding| ![linked, stray].contains(&finding.inode)), "{left:#?}");
+    assert!(left.iter().all(|finding| ![linked, stray, lost].contains(&finding.inode)), "{left:#?}");
+    user.rename((place, &format!("#{lost}")), (two, "back"), 0).expect("moved back");
+    assert_eq!(user.lookup(two, "back"), Ok(lost));
 }
 
 /// Has something locked, as soon as the operation before it has ended there.
