@@ -1,15 +1,15 @@
 //! `cairn fs ls`: directories sorted by name; very large ones are printed as they come, in the order of the server.
 use crate::context::Context;
 use crate::entry::{LongColumns, entry_json};
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::fs::read_flags::StaleFlags;
 use crate::mode;
-use crate::progress::Progress;
 use crate::remote::{Found, Pages, attributes_of, expand_all};
-use crate::report::Done;
+use crate::report::{Done, Report};
 use cairn_client::attributes::Attributes;
 use cairn_client::{RemotePath, Volume};
+use cairn_types::ErrorCode;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -41,6 +41,15 @@ pub struct LsArgs {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// A name that leads nowhere: what is wrong with it, and what helps.
+fn without_inode(at: &RemotePath) -> String {
+    format!(
+        "{at}: the name is there, and its inode is not: repeat if others work on it; else cairn admin fsck {} --repair takes \
+         the name away",
+        at.volume
+    )
 }
 
 struct Item {
@@ -86,7 +95,7 @@ impl LsArgs {
                     .line([gap.as_bytes(), &context.out.name(directory.at.to_string().as_bytes()), b":"].concat())?;
             }
             first = false;
-            match self.list(context, &directory, report.progress()).await {
+            match self.list(context, &directory, &report).await {
                 Ok(below) => {
                     report.done(Done::Directory);
                     stack.extend(below.into_iter().rev());
@@ -104,7 +113,8 @@ impl LsArgs {
     }
 
     /// Prints a directory; returns the directories in it if they are to be listed too.
-    async fn list(&self, context: &Context, directory: &Found, progress: &Progress) -> Result<Vec<Found>> {
+    async fn list(&self, context: &Context, directory: &Found, report: &Report) -> Result<Vec<Found>> {
+        let progress = report.progress();
         let mut below = Vec::new();
         let mut items = Vec::new();
         let mut pages = Pages::new(&directory.volume, directory.attributes.inode, &directory.at.path);
@@ -114,10 +124,21 @@ impl LsArgs {
                 if !self.all && entry.name.starts_with(b".") {
                     continue;
                 }
+                // Names need the type at most, also where the rest cannot be had.
+                let bare = Attributes { inode: entry.inode, mode: entry.kind.mode_bits(), ..Attributes::default() };
                 let attributes = match self.shows_attributes(context) || entry.attributes.is_some() {
-                    true => attributes_of(&directory.volume, &entry).await?,
-                    // Names need the type at most, also where the rest cannot be had.
-                    false => Attributes { inode: entry.inode, mode: entry.kind.mode_bits(), ..Attributes::default() },
+                    true => match attributes_of(&directory.volume, &entry).await {
+                        // It is shown without, and said; the others are shown as ever.
+                        Err(CliError::Client(error)) if error.code() == Some(ErrorCode::Stale) => {
+                            report.fail(&CliError::refused(
+                                Exit::Damaged,
+                                without_inode(&directory.at.join(&entry.name)),
+                            ));
+                            bare
+                        }
+                        attributes => attributes?,
+                    },
+                    false => bare,
                 };
                 items.push(Item { at: directory.at.join(&entry.name), name: entry.name, attributes });
             }

@@ -1,6 +1,8 @@
 //! Several partitions of the volume in memory. An operation that has inodes of several is decided at once, as servers
 //! do it one step after the other.
 use super::{FRONT, FakeCluster, State, config};
+#[cfg(test)]
+use cairn_meta_core::NamespaceBuilder;
 use cairn_meta_core::{AppliedAt, MOVES, Namespace, NamespaceConfig, Outcome, TxId};
 use cairn_types::{ErrorCode, PartitionId, WallTime};
 use cairn_wire::Opcode;
@@ -38,6 +40,23 @@ impl FakeCluster {
         drop(state);
         self.show(partitions);
         self
+    }
+    /// A partition as it is now, to be put back.
+    #[cfg(test)]
+    pub(crate) fn copy_of(&self, partition: u32) -> Namespace {
+        let mut state = self.fake.state.lock();
+        let snapshot = state.partition(partition).expect("it is there").snapshot();
+        let (mut pages, mut builder, mut page) = (snapshot.pages(1 << 16), NamespaceBuilder::new(), Vec::new());
+        while pages.next_into(&mut page) {
+            builder.push_page(&page).expect("a page of a sound namespace");
+        }
+        builder.finish().expect("a sound namespace")
+    }
+    /// It is as it was then.
+    #[cfg(test)]
+    pub(crate) fn put_back(&self, namespace: Namespace) {
+        let partition = namespace.partition().get();
+        *self.fake.state.lock().partition(partition).expect("it is there") = namespace;
     }
     /// The map names so many of them.
     pub fn show(&self, partitions: u32) {

@@ -61,6 +61,27 @@ async fn what_another_partition_has_is_shown_as_it_is_there() {
     cluster.check_namespace();
 }
 
+/// One name that leads nowhere, as after a part of a volume was put back, would hide all others of its directory.
+#[tokio::test(start_paused = true)]
+async fn a_name_without_an_inode_hides_no_other() {
+    let (cluster, _client, volume) = start(2).await;
+    let make = async |name: &[u8]| volume.mkdir_in(name, 0o755, 0, 2).await.expect("made");
+    make(b"/a").await;
+    make(b"/c").await;
+    make_file(&volume, "/d").await;
+    let before = cluster.copy_of(2);
+    make(b"/b").await;
+    cluster.put_back(before);
+    let page = volume.readdir(1, b"", true).await.expect("the others are listed");
+    let mut shown: Vec<_> = page.entries.iter().map(|e| (e.name.as_slice(), e.attributes.is_some())).collect();
+    shown.sort_unstable();
+    assert_eq!(shown, [(&b"a"[..], true), (b"b", false), (b"c", true), (b"d", true)]);
+    assert!(volume.stat(b"/d", true).await.is_ok());
+    let error = volume.stat(b"/b", true).await.expect_err("nothing is there");
+    assert_eq!(error.code(), Some(ErrorCode::Stale));
+    assert!(error.to_string().contains("cairn admin fsck --repair"), "{error}");
+}
+
 /// A name that was moved into another partition's directory leads to an inode of the old one, whatever it is of.
 #[tokio::test(start_paused = true)]
 async fn what_was_moved_is_found_opened_held_and_read() {

@@ -2,7 +2,7 @@
 //!
 //! For callers that walk trees and know the directory's inode. `shown_as` is the path in errors. The operations by path
 //! are in `volume`.
-use super::elsewhere::LOOKUPS_MAX;
+use super::elsewhere::{LOOKUPS_MAX, NO_INODE};
 use super::totals::AT_ONCE;
 use super::{Volume, attributes, shown};
 use crate::attributes::Attributes;
@@ -52,7 +52,7 @@ impl Volume {
                 return Ok(found);
             }
         }
-        Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was looked up; repeat"))
+        Err(ClientError::remote(&what, ErrorCode::Stale, NO_INODE))
     }
     async fn look_up(&self, parent: u64, name: &[u8], what: &str) -> Result<AttributesResponse> {
         let request = |header| LookupRequest { header: Some(header), parent, name: name.to_vec() };

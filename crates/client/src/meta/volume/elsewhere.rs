@@ -22,6 +22,9 @@ use std::time::Duration;
 pub const GETATTR_MANY_MAX: usize = 256;
 /// Lookups of a name that goes and comes.
 pub(super) const LOOKUPS_MAX: u32 = 4;
+/// What is said of a name that leads to nothing each time.
+pub(super) const NO_INODE: &str = "the name is there and its inode is not, each time that it was looked up: repeat if others work on it; \
+     else `cairn admin fsck --repair` takes the name away";
 /// What entries of a listing may take for their attributes: an election, and an answer that may be old.
 const MOMENT: Duration = Duration::from_secs(4);
 /// x: may look up names.
@@ -200,7 +203,8 @@ impl Volume {
         }
     }
 
-    /// What was gone when its attributes were asked for has another inode by now, or is no entry any more.
+    /// What was gone when its attributes were asked for has another inode by now, or is no entry any more. A name that
+    /// leads to nothing each time keeps no attributes: it keeps nobody from the others.
     async fn look_up_gone(&self, directory: u64, page: &mut DirPage, gone: &[u64]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
@@ -214,6 +218,7 @@ impl Volume {
                         (entry.inode, entry.kind, entry.attributes) = (now.inode, kind, Some(now));
                     }
                     Err(error) if error.is_not_found() => continue,
+                    Err(error) if error.code() == Some(ErrorCode::Stale) => {}
                     Err(error) => return Err(error),
                 }
             }

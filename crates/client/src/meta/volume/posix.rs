@@ -4,8 +4,8 @@
 //! also when its last name goes: the session's keep-alives see to that. Each one is closed by
 //! [`Volume::close_for_read`].
 use super::by_inode::MadeAt;
-use super::elsewhere::LOOKUPS_MAX;
-use super::{Volume, attributes, shown};
+use super::elsewhere::{LOOKUPS_MAX, NO_INODE};
+use super::{Volume, attributes, is_placeholder, shown};
 use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::locks::{FileLock, LockHolder};
@@ -88,7 +88,7 @@ impl Volume {
                 opened => return opened.map_err(|error| error.named(&what)),
             }
         }
-        Err(ClientError::remote(&what, ErrorCode::Stale, "it went each time that it was opened; repeat"))
+        Err(ClientError::remote(&what, ErrorCode::Stale, NO_INODE))
     }
 
     async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<Opened> {
