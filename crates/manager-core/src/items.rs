@@ -151,6 +151,8 @@ pub struct Volume {
     pub created: WallTime,
     pub version: u64,
     pub settings: VolumeSettings,
+    /// Ranges of inodes below this one may have been given to partitions that are not known; 0: all are known.
+    pub ranges_from: u64,
 }
 
 /// A range of inode ids of a volume and the nodes that replicate it.

@@ -160,6 +160,7 @@ pub fn rebuild(base: Option<State>, found: &Found, wanted: &Wanted) -> (Option<S
         builder.partitions();
         builder.ranges();
         builder.volumes();
+        builder.ranges_from();
         builder.end()
     };
     let Builder { state, mut remarks, .. } = builder;
@@ -515,7 +516,17 @@ impl Builder<'_> {
             let (version, settings) = (self.state.version, VolumeSettings::default());
             self.state.volumes.insert(
                 id,
-                Arc::new(Volume { id, name, layout, deleted: false, trashed: None, created, version, settings }),
+                Arc::new(Volume {
+                    id,
+                    name,
+                    layout,
+                    deleted: false,
+                    trashed: None,
+                    created,
+                    version,
+                    settings,
+                    ranges_from: 0,
+                }),
             );
         }
     }
@@ -528,7 +539,8 @@ impl Builder<'_> {
             let (created, version) = (self.wanted.now, self.state.version);
             let (name, layout) = (format!("deleted-{}", id.get()), self.state.config.default_layout());
             let settings = VolumeSettings::default();
-            let volume = Volume { id, name, layout, deleted: true, trashed: None, created, version, settings };
+            let volume =
+                Volume { id, name, layout, deleted: true, trashed: None, created, version, settings, ranges_from: 0 };
             self.state.volumes.insert(id, Arc::new(volume));
         }
     }

@@ -30,7 +30,7 @@
 //! | 22 | manager: whose key a node has (log command 47, and what it leaves in the checkpoint) |
 //! | 23 | manager: volumes whose file data is private (`private_data` of the cluster or a volume), which data nodes hold to |
 //! | 26 | partitions: sessions that a floor spares (`TakeSessions.live`, and what it leaves in the checkpoint); quotas take in nothing of which others have parts, and let go of what moves to others |
-//! | 27 | partitions: kinds 7 to 9 of what `MendNamespace` mends |
+//! | 27 | manager: ranges of inodes that are left out behind a map made anew (what that leaves in the checkpoint); partitions: kinds 7 to 9 of what `MendNamespace` mends |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).

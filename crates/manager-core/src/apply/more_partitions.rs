@@ -83,9 +83,10 @@ impl State {
         self.choose_members(count, candidates)
     }
 
-    /// Behind all ranges that the volume ever had.
+    /// Behind all ranges that the volume ever had, and may have had.
     fn make_more(&mut self, volume: VolumeId, members: Vec<Vec<NodeId>>) -> Result<Vec<PartitionId>, WireError> {
         let last = self.partitions().filter(|p| p.volume == volume).map(|p| p.inode_last).max().unwrap_or(0);
+        let last = last.max(self.volume(volume).map_or(0, |volume| volume.ranges_from.saturating_sub(1)));
         check_ranges(volume, last, members.len() as u32)?;
         let mut first = last + 1;
         let mut made = Vec::new();

@@ -163,7 +163,8 @@ impl State {
         while self.volume_by_name(&name).is_some() {
             name.push('x');
         }
-        let volume = Volume { id, name, layout, deleted: false, trashed: None, created, version: 0, settings };
+        let volume =
+            Volume { id, name, layout, deleted: false, trashed: None, created, version: 0, settings, ranges_from: 0 };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
     }

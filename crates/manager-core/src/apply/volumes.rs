@@ -50,7 +50,17 @@ impl State {
         let id = VolumeId(self.next.volume);
         self.next.volume += 1;
         let (name, settings) = (name.to_string(), VolumeSettings::default());
-        let volume = Volume { id, name, layout, deleted: false, trashed: None, created: time, version: 0, settings };
+        let volume = Volume {
+            id,
+            name,
+            layout,
+            deleted: false,
+            trashed: None,
+            created: time,
+            version: 0,
+            settings,
+            ranges_from: 0,
+        };
         self.volumes.insert(id, Arc::new(volume));
         self.touch(ItemKey::Volume(id));
         self.make_partitions(id, members);

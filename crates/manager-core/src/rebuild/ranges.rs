@@ -4,10 +4,36 @@
 //! where those beside it were. That the last ones are missing only a backup tells (`partitions` of the parent says so).
 use super::{Builder, Weight};
 use crate::items::Partition;
+use crate::state::State;
 use cairn_types::{InodeId, VolumeId};
 use std::collections::BTreeMap;
 
+/// Ranges behind the highest one that is known, which new partitions do not get: others that were not found may have
+/// them. A volume of up to 2^48 inodes has 256.
+const RANGES_GAP: u64 = 64;
+/// Feature level of managers that leave out ranges.
+const RANGES_LEVEL: u32 = 27;
+
 impl Builder<'_> {
+    /// New partitions begin behind what partitions may have that were not found: names lead to inodes of those.
+    pub(super) fn ranges_from(&mut self) {
+        let volumes: Vec<VolumeId> = self.state.volumes().filter(|volume| !volume.deleted).map(|v| v.id).collect();
+        for id in volumes {
+            let of = |state: &State| {
+                let own = state.partitions().filter(|partition| partition.volume == id);
+                // Where a range has no end, the partition itself says later where it has ended.
+                own.map(|p| if p.inode_last == u64::MAX { p.inode_first } else { p.inode_last }).max()
+            };
+            let known = of(&self.state).max(self.base.as_ref().and_then(of)).unwrap_or(0);
+            let before = self.state.volume(id).map_or(0, |volume| volume.ranges_from >> InodeId::RANGE_BITS);
+            let from =
+                ((known >> InodeId::RANGE_BITS) + 1).max(before).saturating_add(RANGES_GAP) << InodeId::RANGE_BITS;
+            let volume = self.state.volumes.get_mut(&id).expect("just listed");
+            std::sync::Arc::make_mut(volume).ranges_from = from;
+            self.state.level = self.state.level.max(RANGES_LEVEL);
+        }
+    }
+
     /// Inodes that two partitions have, or none.
     pub(super) fn ranges(&mut self) {
         self.end_open_ranges();
@@ -43,7 +69,13 @@ impl Builder<'_> {
     fn holes(&mut self, id: VolumeId, partitions: &[Partition]) {
         let mut next = InodeId::ROOT.0;
         for partition in partitions {
-            if partition.inode_first > next {
+            if partition.inode_first > next && partition.inode_first - next == RANGES_GAP << InodeId::RANGE_BITS {
+                let text = format!(
+                    "nobody has inodes {next} to {} of {id}: they were left out when the map was made anew",
+                    partition.inode_first - 1
+                );
+                self.say(Weight::Note, text);
+            } else if partition.inode_first > next {
                 let what = if next == InodeId::ROOT.0 { ", its root among them," } else { "" };
                 let text = format!(
                     "inodes {next} to {} of {id}{what} belong to partitions that were found on no meta node: name the directories of their \

@@ -416,3 +416,48 @@ fn what_was_removed_stays_removed() {
     let (new, _) = rebuild(None, &without, &wanted());
     assert_eq!(new.expect("a state").disk(DiskId(1)).map(|disk| disk.state), Some(DiskState::InService));
 }
+
+/// As it comes back from its checkpoint.
+fn again(state: &State) -> State {
+    let mut reader = crate::checkpoint::Reader::new();
+    crate::checkpoint::write(state, |part| reader.feed(part)).expect("a sound state");
+    reader.finish().expect("all of it")
+}
+
+/// Names of files in partitions that were not found would lead to files that are made later.
+#[test]
+fn ranges_that_others_may_have_are_not_given_again() {
+    let mut old = before();
+    ok(&mut old, Command::CreateVolume(crate::command::CreateVolume { name: "home".into(), layout: 0, partitions: 4 }));
+    let nodes: Vec<u32> = old.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| node.id.get()).collect();
+    let add = || {
+        Command::AddPartitions(crate::more_partitions::AddPartitions {
+            volume: 2,
+            add: 2,
+            nodes: nodes.clone(),
+            having: 0,
+        })
+    };
+    let mut all = found(&old);
+    // The last two are lost.
+    let more: Vec<FoundPartition> = old.partitions().skip(1).take(2).map(|p| found_partition(&old, p)).collect();
+    all.nodes.iter_mut().filter(|n| !n.partitions.is_empty()).for_each(|node| node.partitions.extend(more.clone()));
+    let last = |state: &State| state.partitions().filter(|p| p.volume == VolumeId(2)).map(|p| p.inode_last).max();
+    let behind = |made: &State, known: u64| {
+        let firsts: Vec<u64> = made.partitions().map(|p| p.inode_first).filter(|first| *first > known).collect();
+        firsts.iter().map(|first| (first - known - 1) >> 40).collect::<Vec<_>>()
+    };
+    for (base, known) in [(None, (2 << 40) - 1), (Some(old.clone()), last(&old).expect("four"))] {
+        let with_base = base.is_some();
+        let (new, remarks) = rebuild(base, &all, &wanted());
+        let new = new.unwrap_or_else(|| panic!("{remarks:?}"));
+        // It lasts as long as the state does.
+        let mut new = again(&new);
+        assert_eq!(new.level(), 27, "a build that would give them makes nothing of it");
+        ok(&mut new, add());
+        assert_eq!(behind(&new, known), [64, 65], "with a backup: {with_base}");
+        new.check_invariants();
+        ok(&mut new, add());
+        assert_eq!(behind(&new, known), [64, 65, 66, 67]);
+    }
+}

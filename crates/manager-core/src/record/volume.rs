@@ -1,5 +1,6 @@
 //! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns`
-//! (0: not in the trash) and `trash_promised_ns` (0: nothing was promised) with level 5.
+//! (0: not in the trash) and `trash_promised_ns` (0: nothing was promised) with level 5; `ranges_from` (0: all ranges are known) with
+//! level 27.
 use super::SettingRecord;
 use crate::items::Volume;
 use crate::volume_settings::VolumeSettings;
@@ -26,6 +27,8 @@ pub(crate) struct VolumeRecord {
     pub trashed_ns: u64,
     #[prost(uint64, tag = "9")]
     pub trash_promised_ns: u64,
+    #[prost(uint64, tag = "10")]
+    pub ranges_from: u64,
 }
 
 impl VolumeRecord {
@@ -42,6 +45,7 @@ impl VolumeRecord {
             settings: volume.settings.iter().map(setting).collect(),
             trashed_ns: volume.trashed.map_or(0, |since| since.0),
             trash_promised_ns: promised.map_or(0, |until| until.0),
+            ranges_from: volume.ranges_from,
         }
     }
 }
@@ -68,6 +72,7 @@ impl TryFrom<VolumeRecord> for Volume {
             created: WallTime(record.created_ns),
             version: record.version,
             settings,
+            ranges_from: record.ranges_from,
         })
     }
 }
