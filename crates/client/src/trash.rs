@@ -378,7 +378,7 @@ fn cannot_keep(error: ClientError) -> ClientError {
     if error.code() != Some(ErrorCode::CrossVolume) {
         return error;
     }
-    let text = "a quota counts it, and the trash is in another meta partition, which can keep it from feature level 26 of all meta nodes on: upgrade \
+    let text = "a quota counts it, and the trash is in another meta partition, which can keep it from feature level 24 of all meta nodes on: upgrade \
                 them, or let it go for good with --skip-trash";
     ClientError::remote("the trash", ErrorCode::CrossVolume, text)
 }

@@ -45,7 +45,8 @@ impl QuotaParts {
 
 impl Quota {
     pub(crate) fn of_wire(found: meta::Quota) -> Self {
-        let meta::Quota { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set, elsewhere } = found;
+        let meta::Quota { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set, elsewhere } =
+            found;
         let elsewhere = QuotaParts::of_wire(elsewhere);
         Self { inode, bytes_max, inodes_max, bytes_used, inodes_used, counting, being_set, elsewhere }
     }

@@ -17,7 +17,7 @@ pub const ENDED_SESSIONS_LIMIT: usize = 4 * ENDED_SESSIONS_MAX;
 /// Sessions below a floor that are told another partition.
 pub const SPARED_SESSIONS_MAX: usize = 32 << 10;
 /// Feature level from which on a floor spares sessions.
-pub const SPARE_LEVEL: u16 = 26;
+pub const SPARE_LEVEL: u16 = 24;
 /// Live sessions of a partition. Beyond it new ones get `Overloaded`.
 pub const SESSIONS_MAX: usize = 1 << 20;
 /// Entries of one readdir page, and of one page of extents.

@@ -34,12 +34,12 @@ const ADOPT_UNCHANGED: u32 = 5;
 const NAME: u32 = 6;
 /// The feature level from which on members understand all kinds up to here.
 pub const MEND_ALL_LEVEL: u32 = 6;
-/// Of feature level 27.
+/// Of feature level 25.
 const PLACE: u32 = 7;
 const ADOPT_ELSEWHERE: u32 = 8;
 const FOUND: u32 = 9;
 /// The feature level from which on inodes of all partitions get names in `lost+found`.
-pub const MEND_ELSEWHERE_LEVEL: u32 = 27;
+pub const MEND_ELSEWHERE_LEVEL: u32 = 25;
 
 /// An item as it travels: kind, inode, numbers.
 pub fn mend_item(inode: u64, mend: Mend) -> (u32, u64, Vec<i64>) {

@@ -24,7 +24,7 @@ use cairn_types::ErrorCode;
 
 /// Feature level from which on a quota takes in only what it counts all of, and lets go of what moves to another
 /// partition.
-pub(crate) const TREE_LEVEL: u16 = 26;
+pub(crate) const TREE_LEVEL: u16 = 24;
 
 const TAG: u8 = 0x10;
 

@@ -9,7 +9,7 @@
 //! | 3 | ended sessions, at most one | numbers, see `session/image.rs` |
 //! | 4 | entries | leaf images of the tree one after the other, see `cairn_tree` |
 //! | 5 | end, the last page, one | number of entries, of live and of other sessions in all pages, u64 each |
-//! | 6 | spared sessions, at most one | from feature level 26 on: numbers, see `session/image.rs` |
+//! | 6 | spared sessions, at most one | from feature level 24 on: numbers, see `session/image.rs` |
 //!
 //! Header with its kind, 144 bytes (152 in version 3), all numbers little-endian:
 //!

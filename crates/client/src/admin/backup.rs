@@ -67,7 +67,12 @@ impl Client {
         let request = TakeCheckpointRequest { group: group.0, any_member: false, index };
         self.checkpoint(what, address, request).await
     }
-    async fn checkpoint(&self, what: &str, address: &str, request: TakeCheckpointRequest) -> Result<Option<Checkpoint>> {
+    async fn checkpoint(
+        &self,
+        what: &str,
+        address: &str,
+        request: TakeCheckpointRequest,
+    ) -> Result<Option<Checkpoint>> {
         let found: TakeCheckpointResponse =
             self.call(what, address, Opcode::TakeCheckpoint, &request, TAKE_DEADLINE).await?;
         let TakeCheckpointResponse { taken, leader: _, index, term, led } = found;

@@ -86,11 +86,11 @@ async fn what_a_quota_of_another_partition_counts_is_replaced_and_kept() {
 
     // Members of before do not move it away.
     let refused = replace().await.expect_err("the trash cannot keep it");
-    assert!(refused.to_string().contains("feature level 26"), "{refused}");
+    assert!(refused.to_string().contains("feature level 24"), "{refused}");
     assert_eq!((volume.stat(b"/q/f", false).await.expect("there").inode, names().await), (old, vec![b"f".to_vec()]));
     assert_eq!(trash.put(b"/q/f").await.expect_err("nor this").code(), Some(ErrorCode::CrossVolume));
 
-    cluster.fake.state.lock().set_feature_levels(26);
+    cluster.fake.state.lock().set_feature_levels(24);
     let (made, replaced) = replace().await.expect("replaced");
     assert!(replaced && made.inode != old);
     assert_eq!(

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// them. A volume of up to 2^48 inodes has 256.
 const RANGES_GAP: u64 = 64;
 /// Feature level of managers that leave out ranges.
-const RANGES_LEVEL: u32 = 27;
+const RANGES_LEVEL: u32 = 25;
 
 impl Builder<'_> {
     /// New partitions begin behind what partitions may have that were not found: names lead to inodes of those.

@@ -50,7 +50,7 @@ fn what_is_elsewhere_is_not_counted_and_what_is_locked_later() {
     assert_eq!(counted(&mut two, d), (5, false));
 }
 
-const LEVEL: u32 = 26;
+const LEVEL: u32 = 24;
 
 fn two_of_level() -> Two {
     let mut two = Two::new();
