@@ -110,10 +110,13 @@ pub fn idle(state: &State, soft: &Soft, volume: VolumeId, scheme: Scheme) -> Vec
     able.into_iter().filter(|disk| !used.contains(disk) && has_room(*disk)).collect()
 }
 
-/// Groups of one volume that a disk takes, closed ones among them: a quarter of what it takes of all, so that no volume
-/// takes the room of the others.
+/// Groups of one volume that a disk takes, closed ones among them: a quarter of what it takes of all where there are
+/// other volumes, so that none takes the room of the others.
 fn share(state: &State) -> usize {
     let number = |key: Key| state.config().number(key) as usize;
+    if state.volumes().filter(|volume| !volume.deleted).nth(1).is_none() {
+        return number(Key::PgsPerDiskMax);
+    }
     (number(Key::PgsPerDiskMax) / 4).max(4 * number(Key::PgsPerDisk)).min(number(Key::PgsPerDiskMax))
 }
 

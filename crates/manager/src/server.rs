@@ -227,7 +227,7 @@ struct Desk {
 
 /// What a client asks for, and is answered from memory: there may be many, and each answer takes long to make.
 const fn is_answered_from_memory(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::GetMap | Opcode::OpenSession | Opcode::Status | Opcode::ListJobs)
+    matches!(opcode, Opcode::GetMap | Opcode::ListJobs)
 }
 
 impl Desk {

@@ -70,8 +70,13 @@ impl Namespace {
     }
 
     /// Sessions up to `last` that have not ended as far as is known here.
-    pub fn sessions_not_ended(&self, last: u64) -> std::collections::BTreeSet<u64> {
-        self.sessions.not_ended(last)
+    pub fn sessions_live_up_to(&self, last: u64) -> std::collections::BTreeSet<u64> {
+        self.sessions.live_up_to(last)
+    }
+
+    /// Sessions up to this one have ended, but those that are spared.
+    pub fn sessions_floor(&self) -> u64 {
+        self.sessions.ended().0
     }
 
     /// Ended sessions that are remembered one by one, whatever others say.

@@ -236,6 +236,11 @@ impl SessionTable {
         (self.floor, self.ended.iter().copied())
     }
 
+    /// Live sessions up to `last`.
+    pub fn live_up_to(&self, last: u64) -> BTreeSet<u64> {
+        self.live.range(..=last).map(|(session, _)| *session).collect()
+    }
+
     /// Sessions up to `last` that have not ended as far as is known here: live ones, and spared ones.
     pub fn not_ended(&self, last: u64) -> BTreeSet<u64> {
         let live = self.live.range(..=last).map(|(session, _)| *session);
@@ -250,9 +255,11 @@ impl SessionTable {
             self.end(*session);
             self.bound_ended(max);
         }
+        // Of those above the floor that was asked for nobody was asked.
+        let kept: Vec<u64> = self.spared.iter().copied().filter(|session| *session > floor).collect();
         let floor = self.floor.max(floor).max(1);
         let is_unknown = |session: &u64| *session <= floor && self.state(*session) == SessionState::Unknown;
-        let spared = live.iter().copied().filter(is_unknown).collect();
+        let spared = live.iter().copied().chain(kept).filter(is_unknown).collect();
         self.spared = Arc::new(spared);
         self.floor = floor;
         Arc::make_mut(&mut self.ended).retain(|session| *session > floor);

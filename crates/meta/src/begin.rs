@@ -65,6 +65,11 @@ async fn prepare(partition: &Partition, peers: &Peers, due: Recall) -> Result<()
         let told = ask_home(partition, peers).await?;
         take_bound(partition, &told).await?;
     }
+    let level = Opcode::SkipInodes.feature_level();
+    if state.namespace.read().feature_level() < level {
+        // A state of an older build that was put back: nobody leads before this is done, so nobody else raises it.
+        partition.propose_own(Opcode::SetFeatureLevel, &SetFeatureLevel { level }).await?;
+    }
     match partition.propose_own(Opcode::SkipInodes, &SkipInodes {}).await {
         Err(error) if error.code != ErrorCode::UnknownOperation => return Err(error),
         // Members of before do not know how.

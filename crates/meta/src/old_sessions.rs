@@ -35,8 +35,8 @@ pub(crate) async fn run(partition: &Partition, peers: &Peers, timings: &MetaTimi
         let Some(floor) = wanted.filter(|_| state.leading_term().is_some()) else { continue };
         if let Err(error) = raise(partition, peers, floor, timings.map_rounds).await {
             tracing::debug!(partition = %state.id, %error, "ended sessions are remembered one by one; asking others will be repeated");
-            sleep(timings.lease).await;
         }
+        sleep(timings.lease).await;
     }
 }
 
@@ -58,6 +58,10 @@ async fn raise(partition: &Partition, peers: &Peers, floor: u64, map_rounds: u64
         }
     }
     let live: BTreeSet<u64> = told.live.into_iter().filter(|session| *session <= told.floor).collect();
+    if told.floor <= state.namespace.read().sessions_floor() {
+        let text = "too many sessions live up to the floor; it is not raised";
+        return Err(WireError::new(ErrorCode::Overloaded, text));
+    }
     let (floor, spared) = (told.floor, live.len());
     let request = TakeSessions { floor, ended: Vec::new(), live: live.into_iter().collect() };
     partition.propose_own(Opcode::TakeSessions, &request).await?;
@@ -65,12 +69,12 @@ async fn raise(partition: &Partition, peers: &Peers, floor: u64, map_rounds: u64
     Ok(())
 }
 
-/// Who has not ended here up to a session, or up to the floor of the answer: live ones, spared ones, and who renews a
-/// lease without having changed anything.
+/// Who lives here up to a session, or up to the floor of the answer, and who renews a lease without having changed
+/// anything. Who is spared here lives elsewhere, and is told there: else all would spare him for ever.
 pub(crate) fn not_ended(state: &PartitionState, last: u64) -> TakeSessions {
     let mut live = {
         let namespace = state.namespace.read();
-        let mut live = namespace.sessions_not_ended(last);
+        let mut live = namespace.sessions_live_up_to(last);
         let is_ended = |session: &u64| namespace.session_state(*session) == SessionState::Ended;
         live.extend(state.leases.up_to(last).into_iter().filter(|session| !is_ended(session)));
         live

@@ -365,7 +365,13 @@ impl Partition {
             return Err(WireError::new(ErrorCode::Conflict, text));
         };
         self.propose_waited(waited);
-        frozen.map_err(|error| WireError::new(ErrorCode::Conflict, error.to_string()))
+        let frozen = frozen.map_err(|error| WireError::new(ErrorCode::Conflict, error.to_string()))?;
+        if frozen.term != term {
+            // Another member led in between, and did not hold.
+            let text = format!("{} had another leader since it held", self.state.id);
+            return Err(WireError::new(ErrorCode::Conflict, text));
+        }
+        Ok(frozen)
     }
 
     /// While the gate is locked, so that nothing comes in between.

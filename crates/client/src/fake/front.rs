@@ -126,6 +126,8 @@ impl State {
         for extent in &discard.extents {
             let kind = ExtentKind::from_flags(extent.flags).expect("a known kind");
             let columns = match kind {
+                // Nothing of such a chunk is freed for one file: others have the same rows.
+                ExtentKind::Erasure(stripe) if stripe.is_whole_shards() => continue,
                 ExtentKind::Erasure(stripe) => u64::from(stripe.columns()),
                 _ => 1,
             };

@@ -5,6 +5,7 @@
 use super::call::MetaCaller;
 use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
+use crate::meta::volume::NO_INODE;
 use cairn_types::{ErrorCode, InodeId};
 use cairn_wire::Opcode;
 use cairn_wire::meta::{ResolveRequest, ResolveResponse};
@@ -60,7 +61,11 @@ async fn walk(caller: &Arc<MetaCaller>, path: &[u8], follow: bool, whole: bool) 
             path: text.clone(),
             in_shard: shard_of.is_some(),
         };
-        let answer: ResolveResponse = caller.read_by(&shown, at, Opcode::Resolve, request).await?;
+        let answer = caller.read_by(&shown, at, Opcode::Resolve, request).await;
+        let answer: ResolveResponse = answer.map_err(|error| match error.code() {
+            Some(ErrorCode::Stale) if found_in.is_some() => ClientError::remote(&shown, ErrorCode::Stale, NO_INODE),
+            _ => error,
+        })?;
         let attributes = Attributes::of_answer(answer.attributes).map_err(|odd| odd.of(&shown))?;
         let before = rest.len();
         drop_consumed(&mut rest, answer.consumed as usize);

@@ -11,6 +11,8 @@ pub mod snapshots;
 mod totals;
 mod wait_change;
 
+pub(crate) use elsewhere::NO_INODE;
+
 use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;

@@ -76,7 +76,8 @@ impl Inner {
         let id = ChunkId { pg: PgId(item.pg), index: item.index };
         let Ok(store) = self.disk_store(DiskId(item.disk)) else { return false };
         let (Some(record), Some(chunk)) = (store.pg_files().get(id.pg), store.info(id)) else { return false };
-        levels(&record, chunk.creation_epoch, &item.ranges, |node| peer.may_speak_for(node).is_ok())
+        // A member is levelled before it seals.
+        !chunk.sealed && levels(&record, chunk.creation_epoch, &item.ranges, |node| peer.may_speak_for(node).is_ok())
     }
 
     /// Whether a chunk that is not here is nowhere to come from: this member serves, or is none any more.

@@ -2,10 +2,10 @@
 //!
 //! The map shows the uuids of all disks to servers, so whoever holds a data server's key could register disks of a
 //! node that is down for a moment, and pass for a whole copy. A disk follows the key of its node; it is let in
-//! elsewhere once that key is revoked or that node removed. Without keys nobody knows. Not here: disks that are in
-//! service at two nodes at a time (manager-core's registration).
+//! elsewhere when that node runs and says that it has it no more, or its key is revoked. Without keys nobody knows. Not
+//! here: disks that are in service at two nodes at a time (manager-core's registration).
 use crate::manager::Manager;
-use cairn_manager_core::State;
+use cairn_manager_core::{DiskState, State};
 use cairn_types::{DiskId, DiskUuid, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
@@ -26,11 +26,14 @@ fn flaw(
     let disk = state.disk_by_uuid(uuid).filter(|disk| Some(disk.node) != node)?;
     let former = state.node(disk.node).filter(|former| !state.is_removed(former.id))?;
     let (id, at) = (disk.id, former.id);
+    if former.up && disk.state == DiskState::Absent {
+        return None;
+    }
     if at.get() <= MANAGER_ID_MAX {
         return (holder.node != at).then(|| {
             format!(
-                "disk {id} was last at {at}, a manager, and comes with the key of {}: it is let in elsewhere once {at} is removed (cairn admin \
-                 node remove)",
+                "disk {id} was last at {at}, a manager, and comes with the key of {}: start {at} without it, then \
+                 this server again, and it is let in",
                 holder.name
             )
         });
@@ -39,8 +42,8 @@ fn flaw(
         return None;
     }
     Some(format!(
-        "disk {id} was last at {at}, which has the key of {}, and comes with that of {}: if it was moved, put {0} on the list of revoked \
-         keys, or remove {at} (cairn admin node remove); then it is let in",
+        "disk {id} was last at {at}, which has the key of {}, and comes with that of {}: if it was moved, start {at} without it, or put \
+         {0} on the list of revoked keys where {at} is gone; then start this server again, and it is let in",
         former.holder, holder.name
     ))
 }

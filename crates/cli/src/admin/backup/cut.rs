@@ -2,7 +2,7 @@
 //! them all hold. Each writes its checkpoint behind, and they are brought one after the other.
 //!
 //! Invariant: entries that say that they are of one moment are all of one answer of the partition of the root.
-use super::{BackupArgs, PART_TRIES, PAUSE, ROUNDS, Source, bring, failed, told};
+use super::{BackupArgs, PART_TRIES, PAUSE, Source, bring, failed, told};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use cairn_client::Client;
@@ -11,7 +11,11 @@ use cairn_client::admin::status::ClusterMap;
 use cairn_client::map::Partition;
 use cairn_format::backup_manifest::BackupEntry;
 use cairn_rescue::BackupSet;
+use cairn_types::ErrorCode;
 use std::collections::BTreeMap;
+
+/// Each round has the volume hold its changes again and again, for some seconds.
+const CUT_ROUNDS: u32 = 3;
 
 /// A volume of several partitions.
 pub(super) struct Together {
@@ -65,10 +69,11 @@ async fn cut(client: &Client, volume: &Together) -> Result<Vec<BegunCheckpoint>>
     let what = format!("volume {}: one moment of all its partitions", volume.number);
     let root = (volume.number, volume.root.group);
     let mut last = "the partition of its root has no members".to_owned();
-    for _ in 0..ROUNDS {
+    for _ in 0..CUT_ROUNDS {
         for (_, address) in &volume.root.members {
             match client.cut_checkpoints(&what, root, address).await {
                 Ok(begun) => return Ok(begun),
+                Err(error) if error.code() == Some(ErrorCode::NotLeader) => {}
                 Err(error) => last = error.to_string(),
             }
         }

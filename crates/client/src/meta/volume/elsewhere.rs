@@ -23,7 +23,7 @@ pub const GETATTR_MANY_MAX: usize = 256;
 /// Lookups of a name that goes and comes.
 pub(super) const LOOKUPS_MAX: u32 = 4;
 /// What is said of a name that leads to nothing each time.
-pub(super) const NO_INODE: &str = "the name is there and its inode is not, each time that it was looked up: repeat if others work on it; \
+pub(crate) const NO_INODE: &str = "the name is there and its inode is not, each time that it was looked up: repeat if others work on it; \
      else `cairn admin fsck --repair` takes the name away";
 /// What entries of a listing may take for their attributes: an election, and an answer that may be old.
 const MOMENT: Duration = Duration::from_secs(4);

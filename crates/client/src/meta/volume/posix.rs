@@ -5,7 +5,7 @@
 //! [`Volume::close_for_read`].
 use super::by_inode::MadeAt;
 use super::elsewhere::{LOOKUPS_MAX, NO_INODE};
-use super::{Volume, attributes, is_placeholder, shown};
+use super::{Volume, attributes, shown};
 use crate::attributes::Attributes;
 use crate::error::{ClientError, Result};
 use crate::locks::{FileLock, LockHolder};
