@@ -23,6 +23,8 @@ const WITNESSES_MAX: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Witnesses {
     heard: BTreeSet<u32>,
+    /// Keys of nodes that the state does not know: a state that was put back is from before they came.
+    strangers: BTreeSet<String>,
     enough: bool,
     /// By whose key.
     views: BTreeMap<String, GroupMarks>,
@@ -95,11 +97,21 @@ impl Manager {
         witnesses.take(key, &view);
         if !witnesses.enough {
             let state = self.replica.read();
-            if witness != 0 && holder.is_none_or(|holder| is_own(&state, holder, NodeId(witness))) {
-                witnesses.heard.insert(witness);
+            match holder {
+                Some(holder) if state.node(NodeId(witness)).is_none() => {
+                    // However many nodes it says that it is.
+                    if witnesses.strangers.len() < WITNESSES_MAX {
+                        witnesses.strangers.insert(holder.name.clone());
+                    }
+                }
+                holder if witness != 0 && holder.is_none_or(|holder| is_own(&state, holder, NodeId(witness))) => {
+                    witnesses.heard.insert(witness);
+                }
+                _ => {}
             }
             let up = state.nodes().filter(|node| node.up).count();
-            witnesses.enough = 2 * witnesses.heard.len() >= up.min(WITNESSES_MAX);
+            let heard = witnesses.heard.len() + witnesses.strangers.len();
+            witnesses.enough = 2 * heard >= up.min(WITNESSES_MAX);
         }
         if witnesses.enough {
             self.raft.marks().nodes_said(self.config.member, &witnesses.view());
