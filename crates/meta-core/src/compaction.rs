@@ -7,7 +7,8 @@
 //! version of the namespace taken after it tells what lives, and a pack of which a listed block is neither named nor
 //! being freed is left alone, for its writer may yet name it. Bounds: [`PACKS_MAX`] packs, [`PLACES_MAX`] places.
 //!
-//! Not here: chunks of whole shards (`shard_packs`), the lists, and who moves. A move is a publish of the same bytes on top of the version that was read.
+//! Not here: chunks of whole shards (`shard_packs`), the lists, and who moves. A move is a publish of the same bytes on
+//! top of the version that was read.
 use crate::block_set::BlockSet;
 use crate::named::Named;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX};

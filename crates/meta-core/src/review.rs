@@ -186,8 +186,8 @@ impl Review {
         }
     }
 
-    /// What was confirmed. `gets_names`: what has no name gets one, as the partition has the root, and `lost+found` with
-    /// it, or all understand how it gets one there.
+    /// What was confirmed. `gets_names`: what has no name gets one, as the partition has the root, and `lost+found`
+    /// with it, or all understand how it gets one there.
     pub fn into_suspicions(self, gets_names: bool) -> Vec<Suspicion> {
         let confirmed = self.trails.into_iter().filter(|(_, trail)| trail.confirmed);
         confirmed.filter_map(|(id, trail)| suspicion(id, trail.sights.last()?, gets_names)).collect()

@@ -152,8 +152,8 @@ impl Stager {
         !self.settings().hours.has(self.partition.state.common.clock.wall())
     }
 
-    /// Looks through the list: what waits, what is due, when the next one is. What comes is to be encoded by itself, and
-    /// together with others. What lies in a column is in both when nobody waits for others any more.
+    /// Looks through the list: what waits, what is due, when the next one is. What comes is to be encoded by itself,
+    /// and together with others. What lies in a column is in both when nobody waits for others any more.
     async fn look(&mut self) -> (Vec<StagedFile>, InColumns) {
         let state = self.partition.state.clone();
         let (now, wall) = (state.common.clock.now(), state.common.clock.wall());

@@ -1,9 +1,9 @@
 //! [`Keyring`]: keys of a cluster that serves nobody without one: of each process, of clients, and of whoever asks past
 //! all faults.
 //!
-//! They are made inside the run, where chance and time are the seed's, so the same seed shows the same certificates. The
-//! directory of the authority is there meanwhile alone: it is real, and other runs make theirs at the same time. Not
-//! here: who serves whom (`rpc`).
+//! They are made inside the run, where chance and time are the seed's, so the same seed shows the same certificates.
+//! The directory of the authority is there meanwhile alone: it is real, and other runs make theirs at the same time.
+//! Not here: who serves whom (`rpc`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

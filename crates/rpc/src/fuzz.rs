@@ -1,8 +1,8 @@
 //! For fuzzing: frames with codes, and somebody in between who changes, repeats, leaves out, swaps and cuts.
 //!
-//! The input says which frames are sent, what is done to their bytes, and in which pieces they arrive. Whatever that is,
-//! the receiving side takes frames from the first one on, each as it was sent, and ends before the first that is not:
-//! only payloads may be others. Not here: the frames' form without codes (`wire::frame`).
+//! The input says which frames are sent, what is done to their bytes, and in which pieces they arrive. Whatever that
+//! is, the receiving side takes frames from the first one on, each as it was sent, and ends before the first that is
+//! not: only payloads may be others. Not here: the frames' form without codes (`wire::frame`).
 
 use cairn_env::buf::AlignedBuf;
 use cairn_security::FrameKeys;

@@ -1,8 +1,8 @@
 //! `cairn admin backup DIR`: the metadata of a running cluster, checkpoint by checkpoint, in another place; `--list`
 //! and `--verify` look at what is there.
 //!
-//! Partitions come first, those of one volume as of one moment ([`cut`]), the manager last: so the manager's state knows
-//! every group and session that a partition names.
+//! Partitions come first, those of one volume as of one moment ([`cut`]), the manager last: so the manager's state
+//! knows every group and session that a partition names.
 mod cut;
 
 use super::{full_status, listing};

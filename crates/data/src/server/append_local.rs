@@ -1,10 +1,10 @@
 //! Appends whose bytes are on the disk that is asked already, in a copy of another group or in another chunk of the
 //! same one: a copy becomes a shard where it lies, or the rest of a shard a denser one, and no byte of it is sent.
 //!
-//! Invariants: it is asked of an erasure group, about a copy of the same volume or a shard of the same place; what is read matches the checksums
-//! that came, so whatever the copy is (older, being filled, written meanwhile), the shard gets what the asker has
-//! computed parity of, or nothing. Who asks has read the bytes, or could not know their checksums. From there on it is
-//! an append like any other. Not here: what is put into one shard (`client`).
+//! Invariants: it is asked of an erasure group, about a copy of the same volume or a shard of the same place; what is
+//! read matches the checksums that came, so whatever the copy is (older, being filled, written meanwhile), the shard
+//! gets what the asker has computed parity of, or nothing. Who asks has read the bytes, or could not know their
+//! checksums. From there on it is an append like any other. Not here: what is put into one shard (`client`).
 
 use std::sync::Arc;
 

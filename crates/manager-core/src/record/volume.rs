@@ -1,6 +1,6 @@
 //! A volume in the checkpoint. `settings` is new with feature level 4, and empty before it is activated; `trashed_ns`
-//! (0: not in the trash) and `trash_promised_ns` (0: nothing was promised) with level 5; `ranges_from` (0: all ranges are known) with
-//! level 25.
+//! (0: not in the trash) and `trash_promised_ns` (0: nothing was promised) with level 5; `ranges_from` (0: all ranges
+//! are known) with level 25.
 use super::SettingRecord;
 use crate::items::Volume;
 use crate::volume_settings::VolumeSettings;

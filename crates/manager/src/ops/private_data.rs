@@ -1,9 +1,9 @@
 //! When file data may be made private (`private_data`): where every server can keep the promise.
 //!
 //! Invariant: while a setting that makes data private is taken, this manager requires keys, and every data node that is
-//! up is one that holds to it and has a key. Nodes that come later are seen to by those that are there: a data node that
-//! knows of a private volume says nothing of its data on another way. Taking the setting back is always allowed. Not
-//! here: who holds to it (data: `server/privacy.rs`, the client's `view.rs`).
+//! up is one that holds to it and has a key. Nodes that come later are seen to by those that are there: a data node
+//! that knows of a private volume says nothing of its data on another way. Taking the setting back is always allowed.
+//! Not here: who holds to it (data: `server/privacy.rs`, the client's `view.rs`).
 use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::command::ConfigValue;

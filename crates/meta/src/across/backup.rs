@@ -1,17 +1,17 @@
 //! A backup of all partitions of a volume as of one moment, as the leader of the root's partition has it taken.
 //!
-//! All hold what changes them, as for a snapshot ([`super::snapshots`]). While they do, each begins a checkpoint of what
-//! it has applied; that takes no time, as the file is written behind. Then each goes on, and whoever makes the backup
-//! fetches the files.
+//! All hold what changes them, as for a snapshot ([`super::snapshots`]). While they do, each begins a checkpoint of
+//! what it has applied; that takes no time, as the file is written behind. Then each goes on, and whoever makes the
+//! backup fetches the files.
 //!
 //! | it is in a checkpoint | because |
 //! |---|---|
 //! | what was acknowledged before all held | it was applied, and a checkpoint has all that is applied |
 //! | nothing that depends on what is in another partition, and not in its checkpoint | that was applied after all held, so what came of it was proposed after that, and waited |
 //!
-//! So an operation across partitions is in all of the checkpoints or in none: where it was decided and not finished, its
-//! record is in the checkpoint of its decider, and what it has locked in those of the others, as after a crash of all at
-//! once.
+//! So an operation across partitions is in all of the checkpoints or in none: where it was decided and not finished,
+//! its record is in the checkpoint of its decider, and what it has locked in those of the others, as after a crash of
+//! all at once.
 //!
 //! Invariant: the first checkpoint is begun after all have answered that they hold; a checkpoint counts if its
 //! partition held until it was begun. Nothing is logged. Not here: files ([`cairn_raft_host::Frozen`]).

@@ -3,8 +3,9 @@
 //!
 //! Invariants: each column has a list of its own, so that what is left over in a full one never hides what comes into a
 //! poor one; a chunk is asked for when there is a shard's worth of every column, or somebody in the poorest one has
-//! waited for half of the time that it waits for others. So a steady stream of files makes few chunks, and long ones. Bounds: [`GROUPS_MAX`] stripe groups, [`COLUMN_FILES`] files of each column,
-//! [`FILES_MAX`] of a request. Not here: who encodes, and what is left over (`together`).
+//! waited for half of the time that it waits for others. So a steady stream of files makes few chunks, and long ones.
+//! Bounds: [`GROUPS_MAX`] stripe groups, [`COLUMN_FILES`] files of each column, [`FILES_MAX`] of a request. Not here:
+//! who encodes, and what is left over (`together`).
 
 use std::collections::BTreeMap;
 

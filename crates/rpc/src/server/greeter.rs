@@ -4,10 +4,11 @@
 //! A flood of them takes the time of this thread and of no other, and the others go first where the machine is busy.
 //! Invariants: at most as many are looked at as may be without a hello. When there are more, an old one goes
 //! ([`Crowd`]), since whoever means it goes on at once: at once for those from where few are, at a pace for a site that
-//! has most. Its others wait in a line, the newest first, for a time, and are not looked at. So strangers that come again
-//! as they are closed come at that pace. Each has the time of a hello, and sends no more than [`HANDSHAKE_BYTES_MAX`];
-//! what leaves for the threads that serve is a plain connection whose first byte is there, or one through TLS whose
-//! peer's certificate was checked. Not here: keys (`security`), what a peer may ask (`admission.rs`).
+//! has most. Its others wait in a line, the newest first, for a time, and are not looked at. So strangers that come
+//! again as they are closed come at that pace. Each has the time of a hello, and sends no more than
+//! [`HANDSHAKE_BYTES_MAX`]; what leaves for the threads that serve is a plain connection whose first byte is there, or
+//! one through TLS whose peer's certificate was checked. Not here: keys (`security`), what a peer may ask
+//! (`admission.rs`).
 
 use std::collections::VecDeque;
 use std::io;

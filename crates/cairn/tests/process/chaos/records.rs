@@ -20,7 +20,8 @@ const FILE_MAX: u64 = 24 << 20;
 const RECORDS: u64 = 200;
 /// Those of them that have no outcome yet.
 const DEPTH: usize = 8;
-/// Records of a client of which some are large: all that a run writes has to fit on its small disks, however long it is.
+/// Records of a client of which some are large: all that a run writes has to fit on its small disks, however long it
+/// is.
 const SOME_LARGE: u64 = 12_000;
 
 /// Client and number.
