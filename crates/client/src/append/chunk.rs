@@ -6,6 +6,7 @@
 use super::lane::{Answer, Lane};
 use super::part::{Bytes, Cut, Part, Placed};
 use super::segment::{SEGMENT_MAX, block_crcs};
+use super::shape::fits_columns;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, ExtentKind, Stripe, Time};
 use cairn_wire::common::StripeSet;
@@ -83,7 +84,11 @@ impl OpenChunk {
         let next = self.next_offset();
         // Nothing follows a short unit.
         let aligned = self.kind.stripe().is_none_or(|stripe| next.is_multiple_of(stripe.unit()));
-        !self.closing && aligned && next + bytes <= self.capacity()
+        let fits = match self.kind {
+            ExtentKind::Set(stripe) => fits_columns(bytes, stripe.unit(), self.lanes.len()),
+            ExtentKind::Plain | ExtentKind::Erasure(_) => true,
+        };
+        !self.closing && aligned && fits && next + bytes <= self.capacity()
     }
     /// So little is left that the chunk is better closed.
     pub fn is_nearly_full(&self) -> bool {
@@ -159,8 +164,10 @@ impl OpenChunk {
     pub fn wants_sync(&self, every: u64, nothing_follows: bool) -> bool {
         let uncovered = |sent: &Sent| sent.places.iter().any(|place| self.lanes[place.lane].asked < place.end);
         let waits = |sent: &Sent| sent.part.sync && (nothing_follows || sent.is_acknowledged());
-        let syncing = self.lanes.iter().any(Lane::is_syncing);
-        self.unasked >= every || !syncing && self.sent.iter().any(|s| uncovered(s) && (self.closing || waits(s)))
+        // The end of a striped file waits for no sync before its own: nobody else gathers there.
+        let gathers = self.kind.stripe().is_none() || !nothing_follows;
+        let later = gathers && self.lanes.iter().any(Lane::is_syncing);
+        self.unasked >= every || !later && self.sent.iter().any(|s| uncovered(s) && (self.closing || waits(s)))
     }
     /// One is asked for; of these lanes.
     pub fn ask_sync(&mut self) -> Vec<usize> {

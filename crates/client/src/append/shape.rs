@@ -53,6 +53,11 @@ impl Shape {
     }
 }
 
+/// Whether no column of a set with so many gets more of these bytes than one append takes.
+pub(crate) fn fits_columns(bytes: u64, unit: u64, columns: usize) -> bool {
+    bytes.div_ceil(unit).div_ceil(columns as u64) * unit <= unit.max(SEGMENT_MAX as u64)
+}
+
 /// Memory of the writer of a file in stripe sets: a MiB a column, but no less and no more. A round of it is gathered,
 /// the rest is the window.
 pub(crate) fn memory_bytes(stripe: Stripe) -> usize {
@@ -86,6 +91,10 @@ mod tests {
             assert_eq!((memory_bytes(stripe), round_bytes(stripe)), (memory, round), "{stripe:?}");
             let bounds = Shape::Units(stripe).bounds();
             assert!(bounds.sync_every as usize + round <= bounds.window, "it would wait for a sync not asked for");
+            let columns = usize::from(columns);
+            assert!(fits_columns(round as u64, unit, columns));
+            // A round that comes back does not go into the narrow set of a file's end.
+            assert_eq!(fits_columns(round as u64, unit, 2), columns == 2 || round <= 2 * SEGMENT_MAX);
         }
     }
 }

@@ -242,7 +242,9 @@ impl Stream {
             return;
         }
         self.opening = true;
-        let shape = (self.shape, self.shape.columns(self.queue.first()));
+        // What a chunk that is not durable yet may send again was cut for all columns.
+        let ends = self.queue.first().filter(|_| self.chunks.is_empty());
+        let shape = (self.shape, self.shape.columns(ends));
         let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
         let sender = self.sender.clone();
         let pause = std::mem::take(&mut self.pause);

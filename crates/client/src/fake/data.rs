@@ -132,6 +132,7 @@ impl State {
         assert!(r.offset.is_multiple_of(BLOCK_SIZE as u64), "appends begin with a block");
         assert_eq!(r.crcs, block_crcs(payload), "checksums belong to the bytes");
         assert!(r.offset + payload.len() as u64 <= CHUNK_SIZE_MAX, "a chunk has an end");
+        assert!(payload.len() <= crate::append::SEGMENT_MAX, "more than one append takes");
         let shard = self.pgs[&header.pg].members.iter().position(|m| m.disk == header.disk).expect("a member");
         if let Scheme::Erasure { k, .. } = scheme {
             assert!(r.chain.is_empty(), "shards have no chain");
