@@ -27,6 +27,8 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Placement group and index.
 pub type ShardChunk = (u32, u32);
+/// The files of each shard.
+type Files = BTreeMap<u32, BTreeSet<u64>>;
 
 /// What is named of a chunk.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub struct ShardPacks {
     after: Option<ShardChunk>,
     counted: BTreeMap<ShardChunk, Rows>,
     /// With the files of each shard.
-    chosen: BTreeMap<ShardChunk, BTreeMap<u32, BTreeSet<u64>>>,
+    chosen: BTreeMap<ShardChunk, Files>,
     files: usize,
 }
 
@@ -153,7 +155,7 @@ impl ShardPacks {
 
     /// By group.
     pub fn into_plan(self) -> Vec<PlannedShards> {
-        let mut plan: BTreeMap<u32, (Vec<u32>, BTreeMap<u32, BTreeSet<u64>>)> = BTreeMap::new();
+        let mut plan: BTreeMap<u32, (Vec<u32>, Files)> = BTreeMap::new();
         for ((pg, index), shards) in self.chosen.into_iter().filter(|(_, shards)| !shards.is_empty()) {
             let group = plan.entry(pg).or_default();
             group.0.push(index);
@@ -161,7 +163,7 @@ impl ShardPacks {
                 group.1.entry(shard).or_default().extend(files);
             }
         }
-        let planned = |(pg, (indices, shards)): (u32, (Vec<u32>, BTreeMap<u32, BTreeSet<u64>>))| PlannedShards {
+        let planned = |(pg, (indices, shards)): (u32, (Vec<u32>, Files))| PlannedShards {
             pg,
             indices,
             inodes: in_turn(shards.into_values().map(|files| files.into_iter().collect()).collect()),
