@@ -66,7 +66,7 @@ async fn start(context: &Context, target: Target, wait: bool) -> Result<()> {
         let (status, _) = status(context).await?;
         let drain = status.drains.iter().find(|drain| drain.target == target);
         let Some(drain) = drain else {
-            let text = format!("the drain of {} was cancelled meanwhile", target.to_string());
+            let text = format!("the drain of {} was cancelled meanwhile", target);
             return Err(CliError::refused(Exit::NotFound, text));
         };
         if !wait || drain.groups == 0 {
@@ -88,7 +88,7 @@ async fn cancel(context: &Context, target: Target) -> Result<()> {
     ask(context, &target, true).await?;
     match context.out.is_json() {
         true => context.out.json(&json!({ "target": target.to_string(), "outcome": "cancelled" })),
-        false => context.out.line(format!("{} keeps what it has, and gets new data again", target.to_string())),
+        false => context.out.line(format!("{} keeps what it has, and gets new data again", target)),
     }
 }
 

@@ -33,6 +33,12 @@ pub(crate) struct Witnesses {
 }
 
 impl Witnesses {
+    fn note_stranger(&mut self, key: &str) {
+        if self.strangers.len() < WITNESSES_MAX {
+            self.strangers.insert(key.to_owned());
+        }
+    }
+
     fn take(&mut self, key: Option<&str>, view: &GroupMarks) {
         let Some(key) = key else { return self.trusted.merge(view) };
         if self.views.len() < WITNESSES_MAX || self.views.contains_key(key) {
@@ -98,12 +104,8 @@ impl Manager {
         if !witnesses.enough {
             let state = self.replica.read();
             match holder {
-                Some(holder) if state.node(NodeId(witness)).is_none() => {
-                    // However many nodes it says that it is.
-                    if witnesses.strangers.len() < WITNESSES_MAX {
-                        witnesses.strangers.insert(holder.name.clone());
-                    }
-                }
+                // However many nodes it says that it is.
+                Some(holder) if state.node(NodeId(witness)).is_none() => witnesses.note_stranger(&holder.name),
                 holder if witness != 0 && holder.is_none_or(|holder| is_own(&state, holder, NodeId(witness))) => {
                     witnesses.heard.insert(witness);
                 }
