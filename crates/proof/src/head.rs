@@ -137,7 +137,7 @@ impl Head {
     fn begin(&mut self) -> Result<(), String> {
         let _there = cairn_dst::host::enter(host_of(self.place));
         let number = self.configured();
-        let key = self.roster.keys.server(self.place, number.is_some());
+        let key = self.roster.keys.server(self.place, self.roster.had(self.place));
         let ground = Ground::lay(&self.disk, number, key)?;
         for (member, address) in self.members() {
             ground.transport.set_address(member, address);
