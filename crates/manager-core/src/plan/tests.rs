@@ -142,12 +142,13 @@ fn a_volume_takes_a_part_of_the_room_for_groups() {
         assert_eq!(make(&mut state, &soft, "r3"), 1);
         close_all(&mut state);
     }
+    assert!(plan(&state, &soft, VolumeId(1), scheme("r3"), 7).is_ok(), "there is no other volume");
+    let other = crate::command::CreateVolume { name: "other".into(), layout: 1, ..Default::default() };
+    let Outcome::Volume(other) = ok(&mut state, Command::CreateVolume(other)) else { panic!("a volume") };
     let error = plan(&state, &soft, VolumeId(1), scheme("r3"), 7).expect_err("a quarter of 20");
     assert_eq!(error.code, ErrorCode::NoSpace);
     assert!(error.message.contains("a quarter of that of one volume"), "{error}");
     assert!(plan(&state, &soft, VolumeId(1), scheme("r2"), 7).is_err(), "nor of another scheme");
-    let other = crate::command::CreateVolume { name: "other".into(), layout: 1, ..Default::default() };
-    let Outcome::Volume(other) = ok(&mut state, Command::CreateVolume(other)) else { panic!("a volume") };
     assert_eq!(plan(&state, &soft, other, scheme("r3"), 7).map(|groups| groups.len()), Ok(1), "others have theirs");
 }
 
