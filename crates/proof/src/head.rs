@@ -137,7 +137,8 @@ impl Head {
     fn begin(&mut self) -> Result<(), String> {
         let _there = cairn_dst::host::enter(host_of(self.place));
         let number = self.configured();
-        let key = self.roster.keys.server(self.place, self.roster.had(self.place));
+        let is_manager = number.is_some() || self.roster.began_with(self.place);
+        let key = self.roster.keys.server(self.place, is_manager);
         let ground = Ground::lay(&self.disk, number, key)?;
         for (member, address) in self.members() {
             ground.transport.set_address(member, address);

@@ -1,6 +1,5 @@
 //! [`Roster`]: who has a manager, as configurations say at this moment. Each process reads it when it starts.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cairn_types::NodeId;
@@ -12,8 +11,8 @@ use crate::plug::Plug;
 /// Places with a manager and their addresses, in the order in which they came.
 pub struct Roster {
     members: Mutex<Vec<(usize, String)>>,
-    /// Places that have or had a manager: the node there keeps that number, and the key with it.
-    managers_ever: Mutex<BTreeSet<usize>>,
+    /// So many places began with a manager: the nodes there keep those numbers, and the keys with them.
+    first: usize,
     /// What all places have for who they are.
     pub keys: Keyring,
 }
@@ -27,13 +26,11 @@ impl Roster {
     /// The first managers.
     pub fn new(first: &[Arc<Plug>], keys: Keyring) -> Arc<Self> {
         let members = first.iter().enumerate().map(|(place, plug)| (place, plug.address())).collect();
-        let managers_ever = Mutex::new((0..first.len()).collect());
-        Arc::new(Self { members: Mutex::new(members), managers_ever, keys })
+        Arc::new(Self { members: Mutex::new(members), first: first.len(), keys })
     }
 
     /// One more.
     pub fn add(&self, place: usize, address: String) {
-        self.managers_ever.lock().insert(place);
         let mut members = self.members.lock();
         if !members.iter().any(|(known, _)| *known == place) {
             members.push((place, address));
@@ -50,9 +47,9 @@ impl Roster {
         self.members.lock().iter().any(|(known, _)| *known == place)
     }
 
-    /// Whether one is there or was.
-    pub fn had(&self, place: usize) -> bool {
-        self.managers_ever.lock().contains(&place)
+    /// Whether one was there from the beginning.
+    pub fn began_with(&self, place: usize) -> bool {
+        place < self.first
     }
 
     /// Where they are.
