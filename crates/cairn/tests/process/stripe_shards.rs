@@ -167,8 +167,7 @@ fn what_is_left_of_many_files_becomes_dense() {
     cluster.kill(&victim);
     kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
     cluster.start_all();
-    cluster.wait_healthy();
-    cluster.ok(&["admin", "fsck"]);
+    until("all to be whole again", || cluster.cairn(&["admin", "fsck"]).status.success());
 }
 
 /// Data nodes in whose log there is a chunk that they made of copies.
