@@ -10,6 +10,7 @@
 //! not take a tenth less stays copies; bytes that clones share with a file are left to them where they are most of it.
 //! Memory: a part's extents, the windows of a reader and a writer. Not here: which files, and when (`meta`, `jobs`).
 pub(crate) mod read_back;
+mod soon;
 mod together;
 
 use crate::append::SEGMENT_MAX;

@@ -48,6 +48,10 @@ impl Count {
     pub(crate) fn is_stopped(&self) -> bool {
         self.control.is_stopped()
     }
+    /// Told to stop with the job.
+    pub(crate) fn control(&self) -> ConversionControl {
+        self.control.of_another()
+    }
 
     /// A thing that the job will come to.
     pub(crate) fn found(&self, node: &TreeNode) {
@@ -72,7 +76,10 @@ impl Count {
     }
 
     /// What became of it. What is gone meanwhile needs no conversion.
-    pub(crate) fn end(&self, begun: &Begun, outcome: &Result<Conversion, ClientError>) {
+    pub(crate) fn end(&self, begun: &Begun, path: &[u8], outcome: &Result<Conversion, ClientError>) {
+        if let Err(error) = outcome {
+            tracing::info!(path = %String::from_utf8_lossy(path), %error, "not converted");
+        }
         let mut state = self.state.lock();
         state.under_way.remove(&begun.number);
         let progress = &mut state.progress;
@@ -147,19 +154,19 @@ mod tests {
         };
         assert_eq!((count.progress().files_total, count.progress().bytes_total), (2, 800));
         assert!(!count.progress().total_known);
-        count.end(&begun[0], &Ok(Conversion::Done { bytes: 0 }));
-        count.end(&begun[3], &Ok(Conversion::Kept));
+        count.end(&begun[0], b"/x", &Ok(Conversion::Done { bytes: 0 }));
+        count.end(&begun[3], b"/x", &Ok(Conversion::Kept));
         assert_eq!(is(&count), (0, 0, 0, 0, 0));
-        count.end(&begun[1], &Ok(Conversion::Done { bytes: 500 }));
-        count.end(&begun[2], &Ok(Conversion::Kept));
+        count.end(&begun[1], b"/x", &Ok(Conversion::Done { bytes: 500 }));
+        count.end(&begun[2], b"/x", &Ok(Conversion::Kept));
         assert_eq!(is(&count), (1, 1, 0, 500, 300));
         let directory = count.begin(&nodes[0]);
-        count.end(&directory, &Err(ClientError::protocol("/x", "no")));
+        count.end(&directory, b"/x", &Err(ClientError::protocol("/x", "no")));
         assert_eq!(is(&count), (1, 1, 1, 500, 300));
         count.stop();
         let last = count.begin(&nodes[1]);
         assert!(last.control.is_stopped() && count.is_stopped());
-        count.end(&last, &Ok(Conversion::Stopped));
+        count.end(&last, b"/x", &Ok(Conversion::Stopped));
         assert_eq!((is(&count), count.progress().files_seen), ((1, 1, 1, 500, 300), 3));
     }
 }

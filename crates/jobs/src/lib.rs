@@ -8,6 +8,7 @@
 //! Not here: who gets which job (`manager-core`), how one file is converted (`client`).
 mod compact;
 mod count;
+mod encode;
 mod run;
 mod worker;
 

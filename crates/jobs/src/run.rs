@@ -1,5 +1,6 @@
 //! One job: the tree is walked, some files at a time are converted, the manager is told how far it is.
 use crate::count::Count;
+use crate::encode::Batch;
 use crate::{FILES_AT_ONCE, FIRST_REPORT, REPORT_PATIENCE, REPORT_PAUSE, STOP_PATIENCE};
 use cairn_client::attributes::Attributes;
 use cairn_client::job::{Job, JobProgress, JobServer, JobState};
@@ -111,7 +112,7 @@ impl Running {
 
     async fn walk(&self, volume: &Volume, layout: Layout, start: Attributes, count: &Arc<Count>) {
         let mut walk = TreeWalk::new(volume, self.job.path.clone(), start);
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut batch) = (JoinSet::new(), Batch::default());
         while let Some(step) = walk.next().await {
             let found = match step {
                 Ok(TreeStep::Enter(found)) => found,
@@ -127,23 +128,20 @@ impl Running {
             if count.is_stopped() {
                 break;
             }
+            if layout.stage().is_encoded() {
+                if batch.push(found) {
+                    batch.encode(volume, count).await;
+                }
+                continue;
+            }
             let (volume, count) = (volume.clone(), count.clone());
             tasks.spawn(async move {
                 let begun = count.begin(&found);
-                let (inode, control) = (found.attributes.inode, &begun.control);
-                let outcome = match layout.stage().is_encoded() {
-                    true => volume
-                        .encode(inode, &found.path, control)
-                        .await
-                        .and_then(|part| count.encoded(&found.path, part)),
-                    false => volume.convert(inode, &found.path, layout, control).await,
-                };
-                if let Err(error) = &outcome {
-                    tracing::info!(path = %String::from_utf8_lossy(&found.path), %error, "not converted");
-                }
-                count.end(&begun, &outcome);
+                let outcome = volume.convert(found.attributes.inode, &found.path, layout, &begun.control).await;
+                count.end(&begun, &found.path, &outcome);
             });
         }
+        batch.encode(volume, count).await;
         while tasks.join_next().await.is_some() {}
     }
 

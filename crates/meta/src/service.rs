@@ -16,8 +16,8 @@ use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse, ShardDirectoryRequest, StatfsRequest,
-    StatfsResponse,
+    EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse,
+    ShardDirectoryRequest, StatfsRequest, StatfsResponse,
 };
 use prost::Message;
 
@@ -131,6 +131,15 @@ impl MetaServer {
         if opcode == Opcode::StageStatus {
             let waiting = partition.state.namespace.read().staged_count();
             return reply.ok(&partition.state.stage.answer(waiting), ());
+        }
+        if opcode == Opcode::EncodeSoon {
+            return match EncodeSoonRequest::decode(message) {
+                Ok(request) => {
+                    let waiting = partition.state.encode_soon(&request.inodes);
+                    reply.ok(&EncodeSoonResponse { waiting }, ());
+                }
+                Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
+            };
         }
         if opcode == Opcode::ShardDirectory {
             return match ShardDirectoryRequest::decode(message) {

@@ -12,6 +12,7 @@
 //! [`DUE_MAX`] files of a look are remembered; one is worked on. Not here: how a part is encoded, and that it never
 //! covers a newer write (`client`).
 
+mod asked;
 mod columns;
 mod together;
 
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_meta_core::{StagedFile, WHOLE_SHARDS_LEVEL};
+use cairn_meta_core::{Namespace, StagedFile, WHOLE_SHARDS_LEVEL};
 use cairn_rpc::Client;
 use cairn_types::{PgId, StageHours, Time, WallTime};
 use cairn_wire::Opcode;
@@ -31,14 +32,17 @@ use tokio::time::sleep;
 
 use crate::config::MetaTimings;
 use crate::movers::Movers;
-use crate::partition::Partition;
+use crate::partition::{Partition, PartitionState};
 use crate::stats::{add, count};
+use asked::{Asked, Seen};
 use columns::InColumns;
 
 /// Files of one look that are to be encoded by themselves. The others are found with the next one.
 const DUE_MAX: usize = 1024;
 /// Files that are looked at under one hold of the lock.
 const LOOK_FILES: usize = 512;
+/// Files of one question that are answered: the others are not waited for.
+const ASKED_MAX: usize = 4096;
 /// Part of the time that looks may take: one in this many.
 const LOOK_SHARE: u32 = 20;
 /// A part is read, written, made durable, read back and published.
@@ -63,13 +67,38 @@ pub(crate) struct StageSettings {
 
 /// What the leader tells those who ask.
 #[derive(Debug, Default)]
-pub(crate) struct StageDesk(Mutex<StageStatusResponse>);
+pub(crate) struct StageDesk {
+    status: Mutex<StageStatusResponse>,
+    asked: Asked,
+}
 
 impl StageDesk {
     /// As of now; `waiting`: files that are listed.
     pub(crate) fn answer(&self, waiting: u64) -> StageStatusResponse {
-        StageStatusResponse { waiting_files: waiting, ..self.0.lock().clone() }
+        StageStatusResponse { waiting_files: waiting, ..self.status.lock().clone() }
     }
+}
+
+impl PartitionState {
+    /// Somebody waits for these files: those that are to be waited for, the others are encoded by themselves.
+    pub(crate) fn encode_soon(&self, inodes: &[u64]) -> Vec<u64> {
+        let now = (self.common.clock.now(), self.common.clock.wall());
+        let namespace = self.namespace.read();
+        if !makes_whole_shards(&namespace) {
+            return Vec::new();
+        }
+        let map = self.common.map.read();
+        let can = |inode: u64| {
+            let file = namespace.staged_file(inode);
+            file.is_some_and(|file| map.column(PgId(file.pg)).is_some_and(|column| column.writable))
+        };
+        self.stage.asked.ask(&inodes[..inodes.len().min(ASKED_MAX)], now, can)
+    }
+}
+
+/// Members of before do not know what comes of encoding together.
+fn makes_whole_shards(namespace: &Namespace) -> bool {
+    namespace.feature_level() >= u32::from(WHOLE_SHARDS_LEVEL)
 }
 
 /// When a file that was left is tried again.
@@ -114,14 +143,17 @@ impl Stager {
                 leading = term;
                 self.retries.clear();
                 self.together.clear();
+                self.partition.state.stage.asked.forget();
                 let since_ns = self.partition.state.common.clock.wall().0;
                 *self.desk().lock() = StageStatusResponse { since_ns, ..Default::default() };
             }
             let Some(term) = term else { continue };
-            let start = self.partition.state.common.clock.now();
-            let (due, in_columns) = self.look().await;
-            rest = self.partition.state.common.clock.now().since(start) * LOOK_SHARE;
+            let clock = self.partition.state.common.clock.clone();
+            let (start, wall) = (clock.now(), clock.wall());
+            let (due, in_columns, seen) = self.look().await;
+            rest = clock.now().since(start) * LOOK_SHARE;
             let go_on = self.work_together(in_columns, term).await;
+            self.partition.state.stage.asked.settle(&seen, &go_on, (wall, clock.now()));
             for file in due {
                 if self.stripe_group(&file).is_some_and(|group| go_on.contains(&group)) {
                     continue;
@@ -135,7 +167,7 @@ impl Stager {
     }
 
     fn desk(&self) -> &Mutex<StageStatusResponse> {
-        &self.partition.state.stage.0
+        &self.partition.state.stage.status
     }
 
     /// The stripe group of which a file has bytes in a column to which files are written.
@@ -153,33 +185,41 @@ impl Stager {
     }
 
     /// Looks through the list: what waits, what is due, when the next one is. What comes is to be encoded by itself,
-    /// and together with others. What lies in a column is in both when nobody waits for others any more.
-    async fn look(&mut self) -> (Vec<StagedFile>, InColumns) {
+    /// and together with others, and what somebody asks for of that. What lies in a column is in both when nobody
+    /// waits for others any more.
+    async fn look(&mut self) -> (Vec<StagedFile>, InColumns, Seen) {
         let state = self.partition.state.clone();
         let (now, wall) = (state.common.clock.now(), state.common.clock.wall());
-        let (mut due, mut in_columns, mut after) = (Vec::new(), InColumns::default(), 0);
-        // Members of before do not know what comes of encoding together.
-        let together = state.namespace.read().feature_level() >= u32::from(WHOLE_SHARDS_LEVEL);
+        let (mut due, mut in_columns, mut seen, mut after) = (Vec::new(), InColumns::default(), Seen::new(), 0);
+        let together = makes_whole_shards(&state.namespace.read());
         let mut told = StageStatusResponse::default();
         loop {
             let start = state.common.clock.now();
             let (files, last) = state.namespace.read().staged_files(after, LOOK_FILES);
             for file in files {
                 told.waiting_bytes += file.bytes;
-                let at = due_at(&file);
-                if at > wall {
+                let (at, asked) = (due_at(&file), state.stage.asked.fills_until(file.inode));
+                let is_due = at <= wall;
+                if is_due {
+                    told.due_files += 1;
+                    told.due_bytes += file.bytes;
+                } else {
                     told.next_due_ns = if told.next_due_ns == 0 { at.0 } else { told.next_due_ns.min(at.0) };
-                    continue;
                 }
-                told.due_files += 1;
-                told.due_bytes += file.bytes;
-                if !file.durable {
+                if !file.durable || !is_due && asked.is_none() {
                     continue;
                 }
                 let map = state.common.map.read();
                 let column = map.column(PgId(file.pg)).filter(|column| together && column.writable);
                 if let Some(column) = column {
-                    in_columns.push(column, &file, together::fills_until(&file));
+                    let fills_until = together::fills_until(&file);
+                    in_columns.push(column, &file, asked.map_or(fills_until, |asked| asked.min(fills_until)));
+                    if asked.is_some() {
+                        seen.insert(file.inode, column.group);
+                    }
+                }
+                if !is_due {
+                    continue;
                 }
                 let by_itself = column.is_none() || together::waits_until(&file) <= wall;
                 let rests = self.retries.get(&file.inode).is_some_and(|retry| retry.not_before > now);
@@ -203,7 +243,7 @@ impl Stager {
         // Those that were left and are not there any more.
         let namespace = state.namespace.read();
         self.retries.retain(|inode, _| namespace.staged_file(*inode).is_some());
-        (due, in_columns)
+        (due, in_columns, seen)
     }
 
     async fn work_on(&mut self, file: StagedFile, term: u64) {

@@ -174,7 +174,7 @@ impl Opcode {
             // Managers drive the changes of all groups, their own among them.
             GroupMembers => Audience::Nodes(Roles::MANAGER),
             FetchCheckpoint | TakeCheckpoint | AcceptLoss => Audience::AdminsAndNodes(LOGS),
-            TakeJob | ReportJob | ReserveIndices | ChunkTable => Audience::Nodes(Roles::DATA),
+            TakeJob | ReportJob | ReserveIndices | ChunkTable | EncodeSoon => Audience::Nodes(Roles::DATA),
             Free => Audience::Nodes(Roles::META.with(Roles::DATA)),
             // Primaries tell the members of their groups, too.
             ApplyPgs => Audience::Nodes(Roles::MANAGER.with(Roles::DATA)),

@@ -117,6 +117,7 @@ opcodes! {
     CutCheckpoints = 0x0444, meta::CutCheckpointsRequest => meta::CutCheckpointsResponse;
     StageStatus = 0x0450, meta::StageStatusRequest => meta::StageStatusResponse;
     ListChanged = 0x0451, meta::ListChangedRequest => meta::ListChangedResponse;
+    EncodeSoon = 0x0452, meta::EncodeSoonRequest => meta::EncodeSoonResponse;
     PrepareTx = 0x0480, meta::PrepareTxRequest => meta::PrepareTxResponse;
     FinishTx = 0x0481, meta::FinishTxRequest => common::Empty;
     AskTx = 0x0482, meta::AskTxRequest => meta::AskTxResponse;

@@ -36,11 +36,15 @@ fn disks_of(pg: &Value) -> Vec<u64> {
 
 /// A cluster with stripe groups, and a directory whose files are encoded after two seconds.
 fn start(shape: Shape, settings: &[&str]) -> Cluster {
+    start_with(shape, "r3>rs-4-2@2s", settings)
+}
+
+fn start_with(shape: Shape, layout: &str, settings: &[&str]) -> Cluster {
     let cluster = Cluster::start(shape);
     let set = || cluster.cairn(&[&["admin", "config", "set", "stripe_groups=on"], settings].concat());
     until_told("the setting is taken", || set().status.success(), || text(&set().stderr));
     cluster.ok(&["fs", "mkdir", "/warm"]);
-    let staged = || cluster.cairn(&["fs", "layout", "set", "r3>rs-4-2@2s", "/warm"]).status.success();
+    let staged = || cluster.cairn(&["fs", "layout", "set", layout, "/warm"]).status.success();
     until("the layout is taken", staged);
     cluster
 }
@@ -168,6 +172,25 @@ fn what_is_left_of_many_files_becomes_dense() {
     kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
     cluster.start_all();
     until("all to be whole again", || cluster.cairn(&["admin", "fsck"]).status.success());
+}
+
+/// Whoever asks for files before their time has come would have all their bytes sent across racks, one file after the
+/// other, or wait for ever for those that cannot be put together.
+#[test]
+fn what_is_asked_for_is_encoded_where_it_lies() {
+    let cluster = start_with(Shape { managers: 1, metas: 1, datas: 9, racks: 3 }, "r3>rs-4-2", &[]);
+    let files = files(&cluster, 48);
+    let bytes: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let together = || cluster.metric("meta1", "cairn_meta_encoded_together_bytes").unwrap_or_default();
+    assert_eq!(together(), 0.0, "nothing is due for a day");
+    let told = cluster.ok(&["fs", "layout", "encode", "/warm"]);
+    assert!(told.contains("48 encoded"), "{told}");
+    assert!(together() > bytes as f64 / 4.0, "only {} of {bytes} bytes were encoded together", together());
+    for (path, bytes) in &files {
+        assert_eq!(stat(&cluster, path)["stage"], "encoded", "{path}");
+        check(&cluster, path, bytes);
+    }
+    cluster.ok(&["admin", "fsck"]);
 }
 
 /// Data nodes in whose log there is a chunk that they made of copies.
