@@ -15,8 +15,8 @@ which is how it gets into processes made by spawn: it connects again there.
 """
 
 from ._library import version as _version
-from ._volume import DirEntry, Space, Volume, connect
+from ._volume import DirEntry, Host, Place, Space, Volume, connect
 from ._file import File
 
 __version__ = _version()
-__all__ = ["DirEntry", "File", "Space", "Volume", "connect"]
+__all__ = ["DirEntry", "File", "Host", "Place", "Space", "Volume", "connect"]

@@ -1,11 +1,12 @@
 """Open files as `io` knows them."""
 
+import errno
 import io
 import os
 
 from ._library import Buffer, Handle, Stat, check, lib
 from ._stat import stat_result
-from ctypes import byref, c_void_p
+from ctypes import byref, c_ssize_t
 
 # Of readers and writers by `Volume.open`: calls of the library are dearer than those of a kernel.
 BUFFER_SIZE = 256 << 10
@@ -27,6 +28,8 @@ class File(io.RawIOBase):
     def __init__(self, volume, path, mode="rb", permissions=0o666):
         super().__init__()
         self._handle = None
+        # What was appended by a write that a signal's handler ended, and whose buffer will hand it down once more.
+        self._repeats, self._buffered = None, False
         flags = flags_of(mode)
         self.name, self.mode = path, mode
         self._appends = bool(flags & os.O_APPEND)
@@ -35,11 +38,10 @@ class File(io.RawIOBase):
         self._position = 0
         # It is closed before the volume is.
         self._volume = volume
-        pointer = c_void_p()
-        used = volume._used()
-        check(lib.cairn_open(used.pointer, os.fsencode(path), flags, permissions, byref(pointer)), path)
-        self._handle = Handle(pointer, lib.cairn_close)
         self._pid = os.getpid()
+        used, handle = volume._used(), Handle(lib.cairn_close)
+        check(lib.cairn_open(used.pointer, os.fsencode(path), flags, permissions, byref(handle.pointer)), path)
+        self._handle = handle
         if self._appends:
             self._position = self._size()
 
@@ -58,11 +60,16 @@ class File(io.RawIOBase):
         check(lib.cairn_fstat(handle.pointer, byref(found)), self.name)
         return stat_result(found)
 
+    def _check(self, offset):
+        if offset < 0:
+            raise OSError(errno.EINVAL, "an offset before the beginning of the file", self.name)
+
     def pread_into(self, buffer, offset):
         """Fills the buffer from an offset on, until the file ends; how many bytes."""
         handle = self._used()
         if not self._readable:
             raise io.UnsupportedOperation("not readable")
+        self._check(offset)
         with Buffer(buffer, True) as (address, length):
             return check(lib.cairn_pread(handle.pointer, address, length, offset), self.name)
 
@@ -80,6 +87,7 @@ class File(io.RawIOBase):
         handle = self._used()
         if not self._writable:
             raise io.UnsupportedOperation("not writable")
+        self._check(offset)
         with Buffer(data, False) as (address, length):
             return check(lib.cairn_pwrite(handle.pointer, address, length, offset), self.name)
 
@@ -114,9 +122,32 @@ class File(io.RawIOBase):
                 return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def write(self, data):
-        written = self.pwrite(data, self._position)
-        self._position = self._size() if self._appends else self._position + written
+        if not self._appends:
+            written = self.pwrite(data, self._position)
+            self._position += written
+            return written
+        written = self._append(data)
+        self._position = self._size()
         return written
+
+    def _append(self, data):
+        """Appends once, also where the exception of a signal's handler takes the place of the answer: a buffer around the file does not
+        know that it was written, and hands it down again."""
+        handle = self._used()
+        if not self._writable:
+            raise io.UnsupportedOperation("not writable")
+        repeats, self._repeats = self._repeats, None
+        if repeats and bytes(memoryview(data).cast("B")[: len(repeats)]) == repeats:
+            return len(repeats)
+        outcome = c_ssize_t(0)
+        try:
+            with Buffer(data, False) as (address, length):
+                call = lib.cairn_pwrite_noted(handle.pointer, address, length, 0, byref(outcome))
+                return check(call, self.name)
+        except BaseException:
+            if outcome.value > 0 and self._buffered:
+                self._repeats = bytes(memoryview(data).cast("B")[: outcome.value])
+            raise
 
     def seek(self, offset, whence=io.SEEK_SET):
         self._used()
@@ -127,7 +158,7 @@ class File(io.RawIOBase):
         elif whence != io.SEEK_SET:
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
         if offset < 0:
-            raise OSError(22, "a position before the beginning of the file", self.name)
+            raise OSError(errno.EINVAL, "a position before the beginning of the file", self.name)
         self._position = offset
         return offset
 

@@ -60,6 +60,20 @@ class SpaceStruct(ctypes.Structure):
     _fields_ = [("bytes", c_uint64), ("bytes_free", c_uint64), ("files", c_uint64), ("files_free", c_uint64)]
 
 
+class HostStruct(ctypes.Structure):
+    _fields_ = [("name", c_char * 256), ("address", c_char * 256), ("rack", c_char * 256)]
+
+
+class PlaceStruct(ctypes.Structure):
+    _fields_ = [
+        ("offset", c_uint64),
+        ("length", c_uint64),
+        ("host_count", c_uint32),
+        ("reserved", c_uint32),
+        ("hosts", HostStruct * 16),
+    ]
+
+
 # As in cairn.h: name, answer, arguments.
 FUNCTIONS = [
     ("cairn_version", c_char_p, []),
@@ -82,6 +96,7 @@ FUNCTIONS = [
     ("cairn_chown", c_int, [c_void_p, c_char_p, c_uint32, c_uint32]),
     ("cairn_utimens", c_int, [c_void_p, c_char_p, c_int64, c_int64]),
     ("cairn_truncate", c_int, [c_void_p, c_char_p, c_uint64]),
+    ("cairn_locate", c_int, [c_void_p, c_char_p, c_uint64, POINTER(PlaceStruct)]),
     ("cairn_getxattr", c_ssize_t, [c_void_p, c_char_p, c_char_p, c_void_p, c_size_t]),
     ("cairn_listxattr", c_ssize_t, [c_void_p, c_char_p, c_void_p, c_size_t]),
     ("cairn_setxattr", c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t, c_int]),
@@ -89,6 +104,7 @@ FUNCTIONS = [
     ("cairn_open", c_int, [c_void_p, c_char_p, c_int, c_uint32, POINTER(c_void_p)]),
     ("cairn_pread", c_ssize_t, [c_void_p, c_void_p, c_size_t, c_uint64]),
     ("cairn_pwrite", c_ssize_t, [c_void_p, c_void_p, c_size_t, c_uint64]),
+    ("cairn_pwrite_noted", c_ssize_t, [c_void_p, c_void_p, c_size_t, c_uint64, POINTER(c_ssize_t)]),
     ("cairn_flush", c_int, [c_void_p]),
     ("cairn_fsync", c_int, [c_void_p]),
     ("cairn_fstat", c_int, [c_void_p, POINTER(Stat)]),
@@ -147,17 +163,22 @@ def check(outcome, path=None, other=None):
 
 
 class Handle:
-    """Something of the library's. It is freed with the last reference, which a call that uses it has, too."""
+    """Something of the library's. It is freed with the last reference, which a call that uses it has, too.
+
+    It is there before the call that fills it: an exception of a signal's handler comes right behind that call, and would leave what was
+    opened to nobody.
+    """
 
     __slots__ = ("pointer", "_free", "__weakref__")
 
-    def __init__(self, pointer, free):
-        self.pointer = pointer
+    def __init__(self, free):
         self._free = free
+        self.pointer = c_void_p()
 
     def __del__(self):
         # Whoever wants to know whether it is written has asked before.
-        self._free(self.pointer)
+        if getattr(self, "pointer", None):
+            self._free(self.pointer)
 
 
 class _PyBuffer(ctypes.Structure):

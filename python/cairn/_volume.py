@@ -6,12 +6,12 @@ import os
 import stat as modes
 import sys
 import weakref
-from ctypes import byref, c_void_p, create_string_buffer
+from ctypes import byref, create_string_buffer
 from typing import NamedTuple
 
 from . import _library
 from ._file import BUFFER_SIZE, File
-from ._library import Dirent, Handle, Options, SpaceStruct, Stat, check, lib
+from ._library import Dirent, Handle, Options, PlaceStruct, SpaceStruct, Stat, check, lib
 from ._stat import stat_result
 
 _SCHEME = "cairn://"
@@ -25,6 +25,22 @@ class Space(NamedTuple):
     bytes_free: int
     files: int
     files_free: int
+
+
+class Host(NamedTuple):
+    """A machine that has a part of a file."""
+
+    name: str
+    address: str
+    rack: str
+
+
+class Place(NamedTuple):
+    """A part of a file and the machines that have it, nearest to its writer first."""
+
+    offset: int
+    length: int
+    hosts: list
 
 
 class DirEntry:
@@ -87,7 +103,8 @@ class Volume:
     def __init__(self, cluster, volume, options):
         self._arguments = (cluster, volume, options)
         self._handle = None
-        self._files = weakref.WeakSet()
+        # Files, with whatever is around them.
+        self._files = weakref.WeakKeyDictionary()
         given = dict(options)
         flags = _library.READ_ONLY * bool(given.pop("read_only", False))
         flags |= _library.CLOSE_VISIBLE * bool(given.pop("close_visible", False))
@@ -100,12 +117,11 @@ class Volume:
         made.rack = rack.encode() if rack else None
         if given:
             raise TypeError(f"connect() got an unexpected keyword argument {next(iter(given))!r}")
-        pointer = c_void_p()
-        where = cluster.encode() if cluster else None
-        check(lib.cairn_connect(where, volume.encode(), byref(made), byref(pointer)))
         self.name = volume
-        self._handle = Handle(pointer, lib.cairn_disconnect)
-        self._pid = os.getpid()
+        self._pid = self._opened_in = os.getpid()
+        where, handle = cluster.encode() if cluster else None, Handle(lib.cairn_disconnect)
+        check(lib.cairn_connect(where, volume.encode(), byref(made), byref(handle.pointer)))
+        self._handle = handle
         _volumes.add(self)
 
     def __reduce__(self):
@@ -113,6 +129,10 @@ class Volume:
 
     def __repr__(self):
         return f"<cairn.Volume {self.name!r}{' (closed)' if self._handle is None else ''}>"
+
+    @property
+    def closed(self):
+        return self._handle is None
 
     def __enter__(self):
         return self
@@ -134,23 +154,30 @@ class Volume:
         """Closes all files that are open, makes everything durable and ends the session."""
         if self._handle is None:
             return
-        first = None
-        for file in list(self._files):
-            if _pid_of(file) != os.getpid():
-                continue
-            try:
-                file.close()
-            except Exception as error:
-                first = first or error
+        first = self._close_files()
         handle, self._handle = self._handle, None
         try:
-            # In a child that has not used it there is nothing to sync; one that has syncs its own.
-            check(lib.cairn_sync(handle.pointer) if self._pid == os.getpid() else 0)
+            # In a child that opened nothing there is nothing to sync; one that did syncs its own.
+            check(lib.cairn_sync(handle.pointer) if os.getpid() in (self._pid, self._opened_in) else 0)
         except OSError as error:
             first = first or error
         del handle
         if first is not None:
             raise first
+
+    def _close_files(self):
+        """Closes what this process has open; the first error."""
+        first = None
+        for file, raw in list(self._files.items()):
+            if raw._pid != os.getpid():
+                continue
+            try:
+                file.close()
+            except Exception as error:
+                # One that was detached from its buffer has nothing any more; what it was around is closed by itself.
+                detached = isinstance(error, ValueError) and "detached" in str(error)
+                first = first or (None if detached else error)
+        return first
 
     def sync(self):
         """Makes everything that was written durable and visible."""
@@ -179,7 +206,12 @@ class Volume:
         except BaseException:
             raw.close()
             raise
-        self._files.add(file)
+        raw._buffered = file is not raw
+        self._opened_in = raw._pid
+        self._files[file] = raw
+        if text:
+            # It may be detached from what is around it.
+            self._files[file.buffer] = raw
         return file
 
     @staticmethod
@@ -196,6 +228,18 @@ class Volume:
 
     def truncate(self, path, size):
         self._call(lib.cairn_truncate, path, size)
+
+    def places(self, path, offset=0, length=None):
+        """Where the bytes of a range are, part by part, for programs that run their work near them; holes are nowhere. A hint."""
+        end = float("inf") if length is None else offset + length
+        found = PlaceStruct()
+        while offset < end and self._call(lib.cairn_locate, path, offset, byref(found)):
+            begin, offset = found.offset, found.offset + found.length
+            if begin >= end:
+                return
+            fields = [(host.name, host.address, host.rack) for host in found.hosts[: found.host_count]]
+            hosts = [Host(*(field.decode() for field in host)) for host in fields]
+            yield Place(begin, min(offset, end) - begin, hosts)
 
     # ---- what is there
 
@@ -232,9 +276,9 @@ class Volume:
         """Entries of a directory, as they come; memory does not grow with their number."""
         path = os.fspath(path)
         as_bytes = isinstance(path, bytes)
-        volume, pointer = self._used(), c_void_p()
-        check(lib.cairn_opendir(volume.pointer, os.fsencode(path), byref(pointer)), path)
-        return self._entries(Handle(pointer, lib.cairn_closedir), path, as_bytes)
+        volume, directory = self._used(), Handle(lib.cairn_closedir)
+        check(lib.cairn_opendir(volume.pointer, os.fsencode(path), byref(directory.pointer)), path)
+        return self._entries(directory, path, as_bytes)
 
     def _entries(self, directory, path, as_bytes):
         entry = Dirent()
@@ -353,13 +397,6 @@ class Volume:
                     raise
 
 
-def _pid_of(file):
-    """The process that opened a file, whatever is around it."""
-    while not isinstance(file, File):
-        file = getattr(file, "buffer", None) or file.raw
-    return file._pid
-
-
 def connect(cluster=None, volume="default", **options):
     """Connects to a volume.
 
@@ -376,7 +413,8 @@ def connect(cluster=None, volume="default", **options):
 @atexit.register
 def _close_all():
     for volume in list(_volumes):
-        if volume._pid == os.getpid():
+        # A child by fork closes what it opened itself; the volume and the rest are its parent's.
+        if os.getpid() in (volume._pid, volume._opened_in):
             try:
                 volume.close()
             except Exception as error:

@@ -9,18 +9,58 @@
 import errno
 import io
 import os
+import shutil
 import stat as modes
+import threading
 import uuid
+import weakref
 
 from fsspec.spec import AbstractFileSystem
+from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
+from ._file import BUFFER_SIZE, File
 from ._volume import connect
 
 _SCHEME = "cairn://"
 # What is copied within a volume is read and written in such pieces.
 _PIECE = 4 << 20
 _TYPES = {modes.S_IFDIR: "directory", modes.S_IFREG: "file", modes.S_IFLNK: "link"}
+
+
+# Connections of this process, by what they were made with: fsspec makes a file system for each thread.
+_shared = weakref.WeakValueDictionary()
+_locks = {}
+
+
+def _volume_of(cluster, volume, options):
+    """A connection that all file systems of the process share."""
+    key = (os.getpid(), cluster, volume, tuple(sorted(options.items())))
+    with _locks.setdefault(key, threading.Lock()):
+        shared = _shared.get(key)
+        if shared is None or shared.closed:
+            shared = _shared[key] = connect(cluster, volume, **options)
+        return shared
+
+
+class _AllOrNothing(Transaction):
+    """Files get their names when it ends; after the first that cannot get its name none does, and nothing hidden stays."""
+
+    def complete(self, commit=True):
+        files, self.files = list(self.files), type(self.files)()
+        first = None
+        try:
+            for file in files:
+                try:
+                    file.commit() if commit and first is None else file.discard()
+                except Exception as error:
+                    first = first or error
+        finally:
+            self.fs._intrans = False
+            self.fs._transaction = None
+            self.fs = None
+        if first is not None:
+            raise first
 
 
 class CairnFileSystem(AbstractFileSystem):
@@ -31,12 +71,15 @@ class CairnFileSystem(AbstractFileSystem):
 
     protocol = "cairn"
     root_marker = "/"
+    transaction_type = _AllOrNothing
 
     def __init__(self, cluster=None, volume="default", auto_mkdir=False, connect_options=None, **kwargs):
         super().__init__(**kwargs)
         self.auto_mkdir = auto_mkdir
-        self._where = (cluster, volume)
-        self.volume = connect(cluster, volume, **(connect_options or {}))
+        self._where = (cluster or os.environ.get("CAIRN_CLUSTER") or "127.0.0.1:7400", volume)
+        self.volume = _volume_of(cluster, volume, connect_options or {})
+        # fsspec asks the instance for the path of a URL: one of another volume is none of it.
+        self._strip_protocol = self._path
 
     # ---- names
 
@@ -49,6 +92,15 @@ class CairnFileSystem(AbstractFileSystem):
             # host:port[,host:port]/volume/path
             path = "/" + "/".join(path[len(_SCHEME) :].split("/")[2:])
         return "/" + path.strip("/")
+
+    def _path(self, path):
+        if isinstance(path, list):
+            return [self._path(one) for one in path]
+        named, (cluster, volume) = self._get_kwargs_from_urls(path), self._where
+        others = set(named.get("cluster", cluster).split(",")).isdisjoint(cluster.split(","))
+        if others or named.get("volume", volume) != volume:
+            raise ValueError(f"{path} is not of {self.fsid}; use fsspec.filesystem or url_to_fs with that URL")
+        return type(self)._strip_protocol(path)
 
     @staticmethod
     def _get_kwargs_from_urls(path):
@@ -63,8 +115,7 @@ class CairnFileSystem(AbstractFileSystem):
 
     def unstrip_protocol(self, name):
         cluster, volume = self._where
-        cluster = cluster or os.environ.get("CAIRN_CLUSTER") or "127.0.0.1:7400"
-        return f"{_SCHEME}{cluster}/{volume}{self._strip_protocol(name)}"
+        return f"{_SCHEME}{cluster}/{volume}{type(self)._strip_protocol(name)}"
 
     @property
     def fsid(self):
@@ -201,7 +252,20 @@ class CairnFileSystem(AbstractFileSystem):
         if self.volume.isdir(source):
             self.volume.makedirs(target, exist_ok=True)
             return
-        with self.volume.open(source, "rb", buffering=0) as read, self.volume.open(target, "wb", buffering=0) as write:
+        with self.volume.open(source, "rb", buffering=0) as read:
+            # A link may lead to it, or be another name of it.
+            if self._inode(target) == read.stat().st_ino:
+                raise shutil.SameFileError(errno.EINVAL, f"it is the same file as {source}", target)
+            self._copy(read, target)
+
+    def _inode(self, path):
+        try:
+            return self.volume.stat(path).st_ino
+        except FileNotFoundError:
+            return None
+
+    def _copy(self, read, target):
+        with self.open(target, "wb") if self._intrans else self.volume.open(target, "wb", buffering=0) as write:
             piece = bytearray(_PIECE)
             while length := read.readinto(piece):
                 write.write(memoryview(piece)[:length])
@@ -209,6 +273,9 @@ class CairnFileSystem(AbstractFileSystem):
     def touch(self, path, truncate=True, **kwargs):
         path = self._strip_protocol(path)
         self._make_parent(path)
+        if self._intrans and (truncate or not self.volume.exists(path)):
+            self.open(path, "wb").close()
+            return
         self.volume.open(path, "wb" if truncate else "ab", buffering=0).close()
         self.volume.utime(path)
 
@@ -222,7 +289,9 @@ class CairnFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         if "r" not in mode:
             self._make_parent(path)
-        if not autocommit and "w" in mode:
+        if not autocommit and mode != "rb":
+            if mode not in ("wb", "xb"):
+                raise ValueError(f"{path}: files of a transaction are written anew; mode {mode!r} changes what is there")
             return _Late(self.volume, path, mode)
         return self.volume.open(path, mode if "b" in mode else mode + "b")
 
@@ -231,15 +300,48 @@ class CairnFileSystem(AbstractFileSystem):
             if start is None and end is None:
                 return file.readall()
             size = file.stat().st_size
-            start = 0 if start is None else start + size if start < 0 else start
-            end = size if end is None else end + size if end < 0 else min(end, size)
-            return file.pread(max(0, end - start), max(0, start))
+            return _part(file, size, start, end)
+
+    def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **kwargs):
+        """Parts of files; each file is opened once."""
+        if max_gap is not None:
+            raise NotImplementedError("max_gap; leave it out")
+        starts = [starts] * len(paths) if starts is None or isinstance(starts, int) else list(starts)
+        ends = [ends] * len(paths) if ends is None or isinstance(ends, int) else list(ends)
+        if not len(paths) == len(starts) == len(ends):
+            raise ValueError("as many starts and ends as paths are needed")
+        parts, of_path = [None] * len(paths), {}
+        for number, path in enumerate(paths):
+            of_path.setdefault(path, []).append(number)
+        for path, numbers in of_path.items():
+            try:
+                with self.volume.open(self._strip_protocol(path), "rb", buffering=0) as file:
+                    size = file.stat().st_size
+                    for number in numbers:
+                        parts[number] = _part(file, size, starts[number], ends[number])
+            except Exception as error:
+                if on_error != "return":
+                    raise
+                for number in numbers:
+                    parts[number] = error
+        return parts
 
     def pipe_file(self, path, value, mode="overwrite", **kwargs):
         path = self._strip_protocol(path)
+        if self._intrans:
+            with self.open(path, "xb" if mode == "create" else "wb") as file:
+                file.write(value)
+            return
         self._make_parent(path)
         with self.volume.open(path, "xb" if mode == "create" else "wb", buffering=0) as file:
             file.write(value)
+
+
+def _part(file, size, start, end):
+    """Bytes between two offsets; negative ones count from the end, as those of a slice."""
+    start = 0 if start is None else max(0, start + size) if start < 0 else start
+    end = size if end is None else end + size if end < 0 else min(end, size)
+    return file.pread(max(0, end - start), start)
 
 
 class _Late(io.BufferedWriter):
@@ -247,16 +349,24 @@ class _Late(io.BufferedWriter):
 
     def __init__(self, volume, path, mode):
         directory, name = path.rsplit("/", 1)
-        self._volume, self.path = volume, path
-        self._hidden = f"{directory}/.{name[:200]}.{uuid.uuid4().hex}"
-        from ._file import BUFFER_SIZE, File
-
-        super().__init__(File(volume, self._hidden, mode.replace("w", "x")), BUFFER_SIZE)
+        self._volume, self.path, self._new = volume, path, "x" in mode
+        if self._new and volume.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        # A name has 255 bytes at most.
+        start = os.fsdecode(os.fsencode(name)[:200])
+        self._hidden = f"{directory}/.{start}.{uuid.uuid4().hex}"
+        super().__init__(File(volume, self._hidden, "xb"), BUFFER_SIZE)
 
     def commit(self):
-        self.close()
-        self._volume.replace(self._hidden, self.path)
+        try:
+            self.close()
+            (self._volume.rename_new if self._new else self._volume.replace)(self._hidden, self.path)
+        except BaseException:
+            self._volume.remove(self._hidden)
+            raise
 
     def discard(self):
-        self.close()
-        self._volume.remove(self._hidden)
+        try:
+            self.close()
+        finally:
+            self._volume.remove(self._hidden)

@@ -1,5 +1,6 @@
 """The package against a real cluster, which $CAIRN_CLUSTER names: `crates/cairn/tests/process/python.rs` starts both."""
 
+import asyncio
 import errno
 import io
 import multiprocessing
@@ -7,13 +8,16 @@ import os
 import pathlib
 import pickle
 import re
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import cairn
+import cairn.aio
 from cairn import _library
 
 HEADER = pathlib.Path(__file__).resolve().parents[2] / "crates/libcairn/include/cairn.h"
@@ -51,6 +55,8 @@ class Files(unittest.TestCase):
             "LP_Stat": r"struct cairn_stat \*",
             "LP_SpaceStruct": r"struct cairn_space \*",
             "LP_Dirent": r"struct cairn_dirent \*",
+            "LP_PlaceStruct": r"struct cairn_place \*",
+            "LP_c_long": r"ssize_t \*",
             "LP_c_void_p": r"cairn_(volume|file|dir) \*\*",
         }
         header = HEADER.read_text()
@@ -251,11 +257,205 @@ class Files(unittest.TestCase):
         with self.volume.open("/py/exit") as file:
             self.assertEqual(file.read(), "left open")
 
+    def test_a_child_by_fork_that_ends_writes_what_it_left_open(self):
+        """What a child wrote to files of its own would be lost without a word."""
+        program = """
+import os, sys, cairn
+volume = cairn.connect()
+volume.open("/py/parent", "w").write("of the parent")
+if os.fork() == 0:
+    volume.open("/py/child", "w").write("of the child")
+    sys.exit(0)
+os.wait()
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for name in ("parent", "child"):
+            with self.volume.open(f"/py/{name}") as file:
+                self.assertEqual(file.read(), f"of the {name}")
+
+    def test_a_file_that_is_detached_hides_no_other(self):
+        """A volume that is closed would leave the others, and what was written to them, behind."""
+        volume = cairn.connect()
+        text = volume.open("/py/detached", "w")
+        text.write("text")
+        binary = text.detach()
+        binary.write(b" and bytes")
+        other = volume.open("/py/other", "wb")
+        other.write(b"data")
+        volume.close()
+        self.assertTrue(binary.closed and other.closed and volume.closed)
+        with self.volume.open("/py/detached") as file:
+            self.assertEqual(file.read(), "text and bytes")
+        self.assertEqual(self.volume.stat("/py/other").st_size, 4)
+
+    def test_where_bytes_are(self):
+        with self.volume.open("/py/places", "wb", buffering=0) as file:
+            file.pwrite(b"x" * 5000, 0)
+            file.pwrite(b"y" * 5000, 1 << 20)
+        places = list(self.volume.places("/py/places"))
+        self.assertEqual([(places[0].offset, places[-1].offset + places[-1].length)], [(0, (1 << 20) + 5000)])
+        self.assertTrue(all(len(place.hosts) == 3 and place.hosts[0].address for place in places), places)
+        self.assertEqual(sum(place.length for place in places), 10000)
+        self.assertEqual([place.length for place in self.volume.places("/py/places", 1000, 2000)], [2000])
+        self.assertEqual(list(self.volume.places("/py/places", 6000, 1000)), [])
+
+    def test_offsets_before_the_beginning_are_refused(self):
+        with self.volume.open("/py/offsets", "w+b", buffering=0) as file:
+            for call in (lambda: file.pread(3, -1), lambda: file.pwrite(b"x", -1), lambda: file.seek(-1)):
+                with self.assertRaises(OSError) as caught:
+                    call()
+                self.assertEqual(caught.exception.errno, errno.EINVAL)
+
     def test_a_volume_is_pickled_by_how_it_was_connected(self):
         again = pickle.loads(pickle.dumps(cairn.connect(read_only=True)))
         with self.assertRaises(OSError) as caught:
             again.mkdir("/py/no")
         self.assertEqual(caught.exception.errno, errno.EROFS)
+
+
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Signals(unittest.TestCase):
+    """Handlers of signals that raise: Ctrl-C, alarms."""
+
+    def setUp(self):
+        def handler(number, frame):
+            raise Interrupted
+
+        self.before = signal.signal(signal.SIGALRM, handler)
+        self.volume = cairn.connect()
+        self.volume.makedirs("/signals", exist_ok=True)
+
+    def tearDown(self):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+        self.volume.close()
+
+    def interrupted(self, call, after):
+        """True: the handler took the place of the answer."""
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after)
+            made = call()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            made.close()
+            return False
+        except Interrupted:
+            return True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def settles(self, before, what):
+        for _ in range(200):
+            if tasks() <= before:
+                return
+            time.sleep(0.05)
+        self.fail(f"{what}: {before} threads before, {tasks()} now")
+
+    def test_connecting_leaves_nothing(self):
+        """Each Ctrl-C would leave a session with its threads."""
+        cairn.connect().close()
+        time.sleep(0.5)
+        before = tasks()
+        hits = sum(self.interrupted(cairn.connect, 0.0015) for _ in range(20))
+        self.assertGreater(hits, 0)
+        self.settles(before, f"{hits} connections were interrupted")
+
+    def test_opening_leaves_nothing(self):
+        """A file that was being opened would be held until the process ends."""
+        freed, real = [], _library.lib.cairn_close
+
+        class Counting:
+            def __getattr__(self, name):
+                return getattr(_library.lib, name)
+
+            @staticmethod
+            def cairn_close(pointer):
+                freed.append(1)
+                return real(pointer)
+
+            @staticmethod
+            def cairn_open(*arguments):
+                outcome = _library.lib.cairn_open(*arguments)
+                # The handler's exception comes right behind the library's call.
+                signal.raise_signal(signal.SIGALRM)
+                return outcome
+
+        module = sys.modules["cairn._file"]
+        module.lib = Counting()
+        try:
+            for number in range(5):
+                with self.assertRaises(Interrupted):
+                    self.volume.open(f"/signals/{number}", "wb")
+        finally:
+            module.lib = _library.lib
+        self.assertEqual(len(freed), 5)
+
+    def test_what_was_appended_is_not_appended_again(self):
+        """A buffer hands down again what a write took whose answer it did not get."""
+        module, first = sys.modules["cairn._file"], []
+
+        class Interrupting:
+            def __getattr__(self, name):
+                return getattr(_library.lib, name)
+
+            @staticmethod
+            def cairn_pwrite_noted(*arguments):
+                outcome = _library.lib.cairn_pwrite_noted(*arguments)
+                if not first:
+                    first.append(1)
+                    signal.raise_signal(signal.SIGALRM)
+                return outcome
+
+        lines = [b"line %02d\n" % number for number in range(20)]
+        module.lib, written = Interrupting(), 0
+        try:
+            with self.assertRaises(Interrupted):
+                with self.volume.open("/signals/log", "ab", buffering=64) as file:
+                    for line in lines:
+                        written += 1
+                        file.write(line)
+        finally:
+            module.lib = _library.lib
+        with self.volume.open("/signals/log", "rb") as file:
+            found = file.read().splitlines(keepends=True)
+        # The line that came with the exception may be there or not.
+        self.assertIn(found, [lines[:written], lines[: written - 1]])
+
+
+class Asyncio(unittest.TestCase):
+    def test_tasks_side_by_side(self):
+        """A call would stop all other tasks, or what one wrote not be what another reads."""
+
+        async def work(volume, number):
+            path = f"/aio/{number}"
+            async with await volume.open(path, "xb") as file:
+                self.assertEqual(await file.write(b"%d" % number * 1000), len(b"%d" % number) * 1000)
+            async with await volume.open(path) as file:
+                return await file.pread(len(b"%d" % number), 0)
+
+        async def main():
+            async with await cairn.aio.connect(threads=4) as volume:
+                await volume.makedirs("/aio")
+                found = await asyncio.gather(*(work(volume, number) for number in range(20)))
+                self.assertEqual(found, [b"%d" % number for number in range(20)])
+                names = [entry.name async for entry in volume.scandir("/aio")]
+                self.assertEqual(sorted(names), sorted(await volume.listdir("/aio")))
+                self.assertEqual(len(names), 20)
+                with self.assertRaises(FileNotFoundError):
+                    await volume.stat("/aio/none")
+                with self.assertRaises(ValueError):
+                    await volume.open("/aio/1", "r")
+                self.assertEqual((await volume.places("/aio/7"))[0].length, 1000)
+                await volume.rmtree("/aio")
+
+        asyncio.run(main())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import shutil
+import threading
 import uuid
 
 import fsspec
@@ -81,3 +83,91 @@ def test_transactions_are_seen_whole_or_not():
                 file.write(b"2")
             raise ZeroDivisionError
     assert fs.ls("/late", detail=False) == ["/late/one"]
+
+
+def test_files_of_a_transaction_come_all_or_not_at_all():
+    fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
+    fs.pipe_file("/all/there", b"old")
+    long = "\u0436" * 120
+    with fs.transaction:
+        with fs.open("/all/new", "xb") as file:
+            file.write(b"new")
+        fs.pipe_file("/all/piped", b"piped")
+        fs.touch("/all/touched")
+        fs.cp_file("/all/there", "/all/copied")
+        fs.pipe_file(f"/all/{long}", b"long")
+        with pytest.raises(ValueError, match="written anew"):
+            fs.open("/all/there", "ab")
+        with pytest.raises(FileExistsError):
+            fs.open("/all/there", "xb")
+        assert [info for info in fs.ls("/all", detail=False) if "/." not in info] == ["/all/there"]
+    names = ["copied", "new", "piped", "there", "touched", long]
+    assert fs.ls("/all", detail=False) == sorted(f"/all/{name}" for name in names)
+    assert (fs.cat("/all/copied"), fs.cat("/all/new"), fs.cat("/all/piped")) == (b"old", b"new", b"piped")
+    # One that cannot get its name keeps the ones behind it from theirs, and hides nothing.
+    with pytest.raises(FileExistsError):
+        with fs.transaction:
+            fs.open("/all/late", "xb").close()
+            fs.open("/all/behind", "xb").close()
+            fs.volume.open("/all/late", "wb").close()
+    assert not fs.exists("/all/behind")
+    assert len(fs.ls("/all", detail=False)) == len(names) + 1
+    fs.pipe_file("/all/at-once", b"x")
+    assert fs.exists("/all/at-once")
+
+
+def test_a_file_is_not_copied_onto_itself():
+    fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
+    fs.pipe_file("/same/file", b"precious")
+    fs.volume.symlink("file", "/same/link")
+    fs.volume.link("/same/file", "/same/other")
+    for target in ("file", "link", "other"):
+        with pytest.raises(shutil.SameFileError):
+            fs.cp_file("/same/file", f"/same/{target}")
+        assert fs.cat("/same/file") == b"precious"
+
+
+def test_ranges_are_those_of_slices():
+    fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
+    data = b"01234"
+    fs.pipe_file("/ranges/five", data)
+    for start in (None, -10, -5, -2, 0, 3, 5, 9):
+        for end in (None, -10, -3, 0, 3, 5, 9):
+            assert fs.cat_file("/ranges/five", start, end) == data[start:end], (start, end)
+    fs.pipe_file("/ranges/other", b"abc")
+    paths = ["/ranges/five", "/ranges/other", "/ranges/five", "/ranges/none"]
+    parts = fs.cat_ranges(paths, [0, 1, -2, 0], [2, 9, None, 1])
+    assert parts[:3] == [b"01", b"bc", b"34"]
+    assert isinstance(parts[3], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(paths, 0, 1, on_error="raise")
+
+
+def test_threads_share_a_connection():
+    """Each thread of a program would be a client of its own, with its session, threads and memory."""
+    made, begun = [], threading.Barrier(16)
+
+    def make():
+        begun.wait()
+        made.append(fsspec.filesystem("cairn", cluster=CLUSTER).volume)
+
+    threads = [threading.Thread(target=make) for _ in range(16)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len({id(volume) for volume in made}) == 1
+    assert CairnFileSystem(CLUSTER, connect_options={"timeout": 30}).volume is not made[0]
+    # One that somebody closed is not handed out again.
+    made[0].close()
+    assert CairnFileSystem(CLUSTER, skip_instance_cache=True).exists("/")
+
+
+def test_urls_of_another_volume_are_refused():
+    """What is written for another volume would be written over a file of this one."""
+    fs = CairnFileSystem(CLUSTER)
+    for other in (f"cairn://{CLUSTER}/other/where", "cairn://127.0.0.1:1/default/where"):
+        with pytest.raises(ValueError, match="is not of"):
+            fs.pipe_file(other, b"x")
+        with pytest.raises(ValueError, match="is not of"):
+            fs.open(other, "wb")
+    fs.pipe_file(f"cairn://127.0.0.1:1,{CLUSTER}/default/where", b"x")
+    assert fs.cat("/where") == b"x"

@@ -75,6 +75,23 @@ struct cairn_space {
     uint64_t files_free;
 };
 
+/* A machine that has a part of a file. Longer texts are cut. */
+struct cairn_host {
+    char name[256];    /* as its server was told to call it; the address without one */
+    char address[256]; /* host:port of its server */
+    char rack[256];
+};
+
+/* A part of a file and the machines that have it, nearest to its writer first: each of them all of it, or of erasure coded and striped
+ * parts each some of it. A hint: members change. */
+struct cairn_place {
+    uint64_t offset;
+    uint64_t length;
+    uint32_t host_count;
+    uint32_t reserved;
+    struct cairn_host hosts[16];
+};
+
 /* For cairn_utimens: leave the time as it is; the time now. */
 #define CAIRN_TIME_OMIT INT64_MIN
 #define CAIRN_TIME_NOW INT64_MAX
@@ -115,6 +132,9 @@ int cairn_chmod(cairn_volume *volume, const char *path, mode_t mode);
 int cairn_chown(cairn_volume *volume, const char *path, uid_t uid, gid_t gid);
 int cairn_utimens(cairn_volume *volume, const char *path, int64_t atime_ns, int64_t mtime_ns);
 int cairn_truncate(cairn_volume *volume, const char *path, uint64_t size);
+/* The part of a file at an offset, or the next one where that is in a hole, for programs that run their work near it: 1. 0: there is
+ * nothing from there on. The next part begins at place->offset + place->length or behind it. */
+int cairn_locate(cairn_volume *volume, const char *path, uint64_t offset, struct cairn_place *place);
 
 /* Length of a value or of the names, each with a zero byte behind. With size 0 only the length is asked; -ERANGE: it is longer. */
 ssize_t cairn_getxattr(cairn_volume *volume, const char *path, const char *name, void *value, size_t size);
@@ -129,6 +149,8 @@ int cairn_open(cairn_volume *volume, const char *path, int flags, mode_t mode, c
 ssize_t cairn_pread(cairn_file *file, void *buffer, size_t size, uint64_t offset);
 /* Writes all or fails; returns size. With O_APPEND the offset is not used: it goes behind the end, 64 MiB at a time in one piece each. */
 ssize_t cairn_pwrite(cairn_file *file, const void *data, size_t size, uint64_t offset);
+/* The same; what is returned is in *outcome before that. For languages in which a signal may take the place of an answer. */
+ssize_t cairn_pwrite_noted(cairn_file *file, const void *data, size_t size, uint64_t offset, ssize_t *outcome);
 /* What was written is seen by whoever reads from now on, and is durable unless the connection has CAIRN_CLOSE_VISIBLE. */
 int cairn_flush(cairn_file *file);
 /* What was written is durable and seen by others. */

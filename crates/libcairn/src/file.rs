@@ -43,6 +43,23 @@ pub unsafe extern "C" fn cairn_pwrite(file: *mut CFile, data: *const c_void, siz
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_pwrite_noted(
+    file: *mut CFile,
+    data: *const c_void,
+    size: size_t,
+    offset: u64,
+    outcome: *mut ssize_t,
+) -> ssize_t {
+    // SAFETY: the header's.
+    let answer = unsafe { cairn_pwrite(file, data, size, offset) };
+    if !outcome.is_null() {
+        // SAFETY: the header's.
+        unsafe { outcome.write(answer) };
+    }
+    answer
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_flush(file: *mut CFile) -> c_int {
     // SAFETY: the header's.
     done(|| unsafe { open(file) }?.flush())

@@ -1,5 +1,5 @@
 //! Structures that C and Rust share, as `cairn.h` has them.
-use cairn_sdk::{DirEntry, FileKind, Metadata, Space};
+use cairn_sdk::{DirEntry, FileKind, Host, Metadata, Place, Space};
 use libc::c_char;
 
 /// Bits of [`COptions::flags`].
@@ -93,6 +93,52 @@ impl CDirent {
             has_stat: u32::from(entry.metadata.is_some()),
             name,
         }
+    }
+}
+
+/// Bytes of a host's texts with the zero byte behind them, and hosts of a place.
+pub const HOST_BYTES: usize = 256;
+pub const HOSTS_MAX: usize = 16;
+
+/// `struct cairn_host`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CHost {
+    pub name: [u8; HOST_BYTES],
+    pub address: [u8; HOST_BYTES],
+    pub rack: [u8; HOST_BYTES],
+}
+
+impl CHost {
+    const NONE: CHost = CHost { name: [0; HOST_BYTES], address: [0; HOST_BYTES], rack: [0; HOST_BYTES] };
+
+    fn of(host: &Host) -> CHost {
+        let room = |text: &str| {
+            let mut room = [0; HOST_BYTES];
+            let length = text.len().min(HOST_BYTES - 1);
+            room[..length].copy_from_slice(&text.as_bytes()[..length]);
+            room
+        };
+        CHost { name: room(&host.name), address: room(&host.address), rack: room(&host.rack) }
+    }
+}
+
+/// `struct cairn_place`.
+#[repr(C)]
+pub struct CPlace {
+    pub offset: u64,
+    pub length: u64,
+    pub host_count: u32,
+    pub reserved: u32,
+    pub hosts: [CHost; HOSTS_MAX],
+}
+
+impl CPlace {
+    pub(crate) fn of(place: &Place) -> CPlace {
+        let mut hosts = [CHost::NONE; HOSTS_MAX];
+        let count = place.hosts.len().min(HOSTS_MAX);
+        place.hosts.iter().zip(&mut hosts).for_each(|(host, room)| *room = CHost::of(host));
+        CPlace { offset: place.offset, length: place.length, host_count: count as u32, reserved: 0, hosts }
     }
 }
 

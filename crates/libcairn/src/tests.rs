@@ -1,6 +1,6 @@
 //! The header and the functions are the same; panics and wrong pointers are errors.
 use crate::border::{cairn_last_error, done};
-use crate::layout::{CDirent, COptions, CSpace, CStat};
+use crate::layout::{CDirent, CHost, COptions, CPlace, CSpace, CStat};
 use crate::{dir, file, volume, xattr};
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ const SOURCES: [&str; 5] = [
 ];
 
 /// Types of arguments and answers: Rust, C.
-const TYPES: [(&str, &str); 25] = [
+const TYPES: [(&str, &str); 27] = [
     ("*const c_char", "const char *"),
     ("*mut c_char", "char *"),
     ("*const c_void", "const void *"),
@@ -27,6 +27,8 @@ const TYPES: [(&str, &str); 25] = [
     ("*mut CStat", "struct cairn_stat *"),
     ("*mut CSpace", "struct cairn_space *"),
     ("*mut CDirent", "struct cairn_dirent *"),
+    ("*mut CPlace", "struct cairn_place *"),
+    ("*mut ssize_t", "ssize_t *"),
     ("*mut *mut CVolume", "cairn_volume **"),
     ("*mut *mut CFile", "cairn_file **"),
     ("*mut *mut CDir", "cairn_dir **"),
@@ -126,6 +128,9 @@ fn structures_are_the_same_for_c() {
         name as "name");
     same_layout!("cairn_space", CSpace, bytes as "bytes", bytes_free as "bytes_free", files as "files",
         files_free as "files_free");
+    same_layout!("cairn_host", CHost, name as "name", address as "address", rack as "rack");
+    same_layout!("cairn_place", CPlace, offset as "offset", length as "length", host_count as "host_count",
+        reserved as "reserved", hosts as "hosts");
 }
 
 fn last_error() -> String {

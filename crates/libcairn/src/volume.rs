@@ -1,7 +1,7 @@
 //! Connecting, and what is done by paths.
 use crate::border::{at, buffer, done, guard, hand_out, invalid, path, put, take, utf8};
 use crate::layout::{
-    CLOSE_VISIBLE, COptions, CSpace, CStat, READ_ONLY, RENAME_EXCHANGE, RENAME_NOREPLACE, TIME_NOW, TIME_OMIT,
+    CLOSE_VISIBLE, COptions, CPlace, CSpace, CStat, READ_ONLY, RENAME_EXCHANGE, RENAME_NOREPLACE, TIME_NOW, TIME_OMIT,
 };
 use cairn_sdk::{ConnectOptions, Rename, Result, SetMetadata, SetTime, Volume};
 use libc::{c_char, c_int, c_uint, gid_t, mode_t, size_t, ssize_t, uid_t};
@@ -208,4 +208,22 @@ pub unsafe extern "C" fn cairn_truncate(volume: *mut CVolume, path: *const c_cha
     let set = SetMetadata { size: Some(size), ..SetMetadata::default() };
     // SAFETY: the header's.
     done(|| unsafe { of(volume)?.set_metadata(self::path(path)?, set) }.map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_locate(
+    volume: *mut CVolume,
+    path: *const c_char,
+    offset: u64,
+    place: *mut CPlace,
+) -> c_int {
+    // SAFETY: the header's.
+    let located = guard(|| unsafe {
+        match of(volume)?.place_at(self::path(path)?, offset)? {
+            Some(found) => put(place, "struct cairn_place", CPlace::of(&found)).map(|()| 1),
+            None => Ok(0),
+        }
+    });
+    // 1, 0 or an errno.
+    located as c_int
 }

@@ -37,16 +37,25 @@ impl Volume {
         let path = path.as_ref();
         let inode = self.stat(path)?.inode;
         let live = self.live()?;
-        let found = live.run_client(path, gather(live, inode, offset, length))?;
+        let found = live.run_client(path, gather(live, inode, (offset, offset.saturating_add(length)), usize::MAX))?;
         Ok(joined(found))
+    }
+
+    /// The part of a file at an offset; where that is in a hole, the next one. `None`: nothing comes any more.
+    pub fn place_at(&self, path: impl AsRef<Path>, offset: u64) -> Result<Option<Place>> {
+        let path = path.as_ref();
+        let inode = self.stat(path)?.inode;
+        let live = self.live()?;
+        let found = live.run_client(path, gather(live, inode, (offset, u64::MAX), 1))?;
+        Ok(joined(found).into_iter().next())
     }
 }
 
-async fn gather(live: &Live, inode: u64, offset: u64, length: u64) -> cairn_client::Result<Vec<Place>> {
+/// Of a range, page by page, until there are so many.
+async fn gather(live: &Live, inode: u64, (offset, end): (u64, u64), enough: usize) -> cairn_client::Result<Vec<Place>> {
     let volume = live.own_volume();
-    let end = offset.saturating_add(length);
     let (mut at, mut places) = (offset, Vec::new());
-    while at < end {
+    while at < end && places.len() < enough {
         let page = volume.extents_page(inode, at, end - at).await?;
         let view = live.vfs.client().view();
         for extent in &page.extents {

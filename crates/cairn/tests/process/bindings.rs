@@ -52,11 +52,11 @@ pub fn succeeds(command: &mut Command) -> String {
 }
 
 /// Compiles a C program of the project and links it with the shared library.
-fn compile(source: &str, dir: &Path) -> PathBuf {
+fn compile(source: &str, flags: &[&str], dir: &Path) -> PathBuf {
     let library = library();
     let binary = dir.join(Path::new(source).file_stem().expect("a name"));
     let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&binary);
+    compiler.args(["-std=gnu99", "-O1", "-g"]).args(flags).arg("-o").arg(&binary);
     compiler.arg("-I").arg(root().join("crates/libcairn/include")).arg(root().join(source));
     compiler.arg("-L").arg(library.parent().expect("a directory")).args(["-lcairn", "-lpthread"]);
     let built = run(&mut compiler);
@@ -64,12 +64,37 @@ fn compile(source: &str, dir: &Path) -> PathBuf {
     binary
 }
 
-fn c_program(source: &str, cluster: &Cluster) -> String {
-    let binary = compile(source, cluster.dir.path());
+/// Runs a C program of the project on a cluster; what it printed. `leaks`: with the address sanitizer, what was not
+/// freed is told.
+fn c_program(source: &str, flags: &[&str], leaks: bool, cluster: &Cluster) -> String {
+    let binary = compile(source, flags, cluster.dir.path());
     let library = library();
     let mut command = Command::new(binary);
     command.arg(&cluster.address).env("LD_LIBRARY_PATH", library.parent().expect("a directory"));
+    command.env("ASAN_OPTIONS", if leaks { "detect_leaks=1" } else { "detect_leaks=0" });
     succeeds(&mut command)
+}
+
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+/// Wrong reads, writes and frees end the program.
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// A C program would write where nothing is its own, or get what is never freed.
+#[test]
+fn c_programs_are_clean_under_the_address_sanitizer() {
+    let probe = "int main(void) { return 0; }";
+    let cluster = Cluster::start(SMALL);
+    fs::write(cluster.path("probe.c"), probe).expect("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(SANITIZED).arg("-o").arg(cluster.path("probe")).arg(cluster.path("probe.c"));
+    if !run(&mut compiler).status.success() {
+        return println!("skipped: the C compiler has no address sanitizer");
+    }
+    let said = c_program("crates/libcairn/examples/tour.c", SANITIZED, true, &cluster);
+    assert!(said.ends_with("done\n"), "{said}");
+    // Children by fork leave what their parent had.
+    let said = c_program("crates/libcairn/tests/programs/hard.c", SANITIZED, false, &cluster);
+    assert!(said.ends_with("done\n"), "{said}");
 }
 
 /// A C program would not get back what it wrote, lose lines of two threads, or be left without a word about what is
@@ -77,11 +102,11 @@ fn c_program(source: &str, cluster: &Cluster) -> String {
 #[test]
 fn c_programs_work_on_a_cluster() {
     let cluster = Cluster::start(SMALL);
-    let said = c_program("crates/libcairn/examples/tour.c", &cluster);
+    let said = c_program("crates/libcairn/examples/tour.c", WARNINGS, false, &cluster);
     assert!(said.ends_with("done\n") && said.contains("/tour/big: ") && said.contains("; "), "{said}");
     // The command line sees what the program wrote, and the other way round.
     assert_eq!(cluster.ok(&["fs", "cat", "/tour/log"]).lines().count(), 100);
-    let said = c_program("crates/libcairn/tests/programs/hard.c", &cluster);
+    let said = c_program("crates/libcairn/tests/programs/hard.c", WARNINGS, false, &cluster);
     assert!(said.ends_with("done\n"), "{said}");
     assert_eq!(cluster.ok(&["fs", "cat", "/hard/open"]), "through");
     // Sessions of all of them, and of forked children, were ended.
@@ -165,7 +190,7 @@ fn the_guide_for_python_works_as_it_is_written() {
     // `make test-apps` runs those that need more.
     let programs: Vec<String> =
         blocks(&page, "python").into_iter().filter(|program| !crate::python::is_heavy(program)).collect();
-    assert_eq!(programs.len(), 4, "the guide's programs");
+    assert_eq!(programs.len(), 5, "the guide's programs");
     for (number, program) in programs.iter().enumerate() {
         if program.contains("import fsspec") && !has_fsspec {
             println!("skipped: fsspec cannot be installed");

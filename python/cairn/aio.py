@@ -1,0 +1,116 @@
+"""Volumes and files for asyncio: the calls of `cairn`, each of which lets other tasks run while it works.
+
+    import asyncio
+
+    import cairn.aio
+
+    async def main():
+        async with await cairn.aio.connect("127.0.0.1:7400") as volume:
+            async with await volume.open("/notes", "wb") as file:
+                await file.write(b"hello")
+            print(await volume.listdir("/"))
+
+    asyncio.run(main())
+
+Calls are made by threads of the volume's own, as many as `threads` says. A task that is cancelled does not end its call: that goes on,
+and what it opens is closed.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import itertools
+
+from ._volume import connect as _connect
+
+_THREADS = 16
+# Entries that are asked for at a time.
+_ENTRIES = 1024
+_CALLS = (
+    "sync space truncate stat lstat exists isdir isfile islink listdir readlink mkdir makedirs remove unlink rmdir rmtree replace rename"
+    " rename_new exchange symlink link chmod chown utime getxattr listxattr setxattr removexattr"
+).split()
+_FILE_CALLS = "stat pread_into pread pwrite read readall readinto write seek tell truncate publish sync flush".split()
+
+
+class _Threads:
+    """Whose calls are made by threads."""
+
+    def __init__(self, of, pool):
+        self._of, self._pool = of, pool
+
+    async def _call(self, function, *arguments, **named):
+        call = functools.partial(function, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+
+class AsyncFile(_Threads):
+    """An open file without a buffer: `cairn.File`, of which each call is awaited."""
+
+    @property
+    def name(self):
+        return self._of.name
+
+    async def close(self):
+        await self._call(self._of.close)
+
+
+class AsyncVolume(_Threads):
+    """A connected volume: `cairn.Volume`, of which each call is awaited."""
+
+    @property
+    def name(self):
+        return self._of.name
+
+    async def open(self, path, mode="rb", *, permissions=0o666):
+        """Opens a file without a buffer; modes are those of binary files."""
+        if "b" not in mode:
+            raise ValueError("files for asyncio are binary: say rb, wb, ab or xb, and + for both")
+        opening = self._call(self._of.open, path, mode, buffering=0, permissions=permissions)
+        return AsyncFile(await opening, self._pool)
+
+    async def scandir(self, path="/"):
+        """Entries of a directory, as they come."""
+        entries = await self._call(self._of.scandir, path)
+        while part := await self._call(lambda: list(itertools.islice(entries, _ENTRIES))):
+            for entry in part:
+                yield entry
+
+    async def places(self, path, offset=0, length=None):
+        return await self._call(lambda: list(self._of.places(path, offset, length)))
+
+    async def close(self):
+        await self._call(self._of.close)
+        self._pool.shutdown(wait=False)
+
+
+def _awaited(name):
+    async def call(self, *arguments, **named):
+        return await self._call(getattr(self._of, name), *arguments, **named)
+
+    call.__name__ = name
+    call.__doc__ = f"As the call of {name!r} that is not awaited."
+    return call
+
+
+for _name in _CALLS:
+    setattr(AsyncVolume, _name, _awaited(_name))
+for _name in _FILE_CALLS:
+    setattr(AsyncFile, _name, _awaited(_name))
+
+
+async def connect(cluster=None, volume="default", *, threads=_THREADS, **options):
+    """Connects as `cairn.connect` does."""
+    pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="cairn")
+    connecting = asyncio.get_running_loop().run_in_executor(pool, functools.partial(_connect, cluster, volume, **options))
+    try:
+        return AsyncVolume(await connecting, pool)
+    except BaseException:
+        pool.shutdown(wait=False)
+        raise
