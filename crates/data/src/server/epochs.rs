@@ -2,8 +2,9 @@
 //! all receivers into the epoch and ends what was open, a syncing member catches up. In an erasure group each member
 //! ends what was open on its own disk, and nobody waits for that.
 //!
-//! Invariant: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when
-//! every receiver is durably in the epoch.
+//! Invariants: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when
+//! every receiver is durably in the epoch; where there are keys, only managers tell what is new, and a primary's word is
+//! the question whether the members know it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use cairn_format::pg_state::{PG_MEMBERS_MAX, PgStateMember, PgStateRecord};
 use cairn_rpc::{Reply, Request};
 use cairn_types::{DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId, Scheme, VolumeId};
 use cairn_wire::Opcode;
+use cairn_wire::audience::Roles;
 use cairn_wire::data::{ApplyPgsRequest, ApplyPgsResponse, PgState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -52,7 +54,8 @@ impl Inner {
         if asked.pgs.len() > PGS_MAX {
             return Err((reply, bad_request("too many placement groups in one request")));
         }
-        {
+        let is_managers = request.peer.must_have(Roles::MANAGER, "a new epoch").is_ok();
+        if is_managers {
             let mut addresses = self.addresses.write();
             for node in asked.nodes.iter().filter(|node| !node.address.is_empty()) {
                 addresses.insert(NodeId(node.node), node.address.clone());
@@ -70,15 +73,18 @@ impl Inner {
                 reply.ok(&ApplyPgsResponse { refused }, ());
             }
         };
-        for state in &asked.pgs {
-            let members = self.members_here(state);
-            if members == 0 {
-                // Asked at the address of another node: silence would mean that the member knows the epoch.
-                left.1.lock().push(state.pg);
-            }
+        for told in &asked.pgs {
+            let believed = if is_managers { Some((told.clone(), asked.term)) } else { self.known_already(told) };
+            let members = believed.as_ref().map_or(0, |(state, _)| self.members_here(state));
+            let Some((state, term)) = believed.filter(|_| members > 0) else {
+                // Asked at the address of another node, or before the managers' word was heard: silence would mean that
+                // the member knows the epoch.
+                left.1.lock().push(told.pg);
+                continue;
+            };
             left.0.fetch_add(members, Ordering::AcqRel);
             let shared = left.clone();
-            let begun = self.take_state(state, asked.term, Teller::Any, move |pg, ok| {
+            let begun = self.take_state(&state, term, Teller::Any, move |pg, ok| {
                 if !ok {
                     shared.1.lock().push(pg.get());
                 }
@@ -92,6 +98,15 @@ impl Inner {
         }
         finish(&left);
         Ok(())
+    }
+
+    /// What a disk here has already, if it is at least as new as what somebody told who is no manager; with its term.
+    /// The key of a data server would else fence off the groups of all.
+    pub(super) fn known_already(&self, told: &PgState) -> Option<(PgState, u64)> {
+        let stores = told.members.iter().filter_map(|member| self.slot(DiskId(member.disk))?.store());
+        let records = stores.filter_map(|store| store.pg_files().get(PgId(told.pg)));
+        let newest = records.max_by_key(|record| record.epoch)?;
+        (newest.epoch.get() >= told.epoch).then(|| (state_message(&newest), newest.term))
     }
 
     fn members_here(&self, state: &PgState) -> usize {
@@ -343,6 +358,8 @@ impl Inner {
     async fn lead_epoch(self: Arc<Self>, member: Member) {
         let mut entered = false;
         let begun = self.clock.now();
+        // The managers tell all members at once: others know it a moment later.
+        let mut pause = self.config.retry_pause / 16;
         loop {
             if !self.is_current(&member) {
                 return;
@@ -373,7 +390,8 @@ impl Inner {
                     }
                 }
             }
-            tokio::time::sleep(self.config.retry_pause).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(self.config.retry_pause);
         }
     }
 

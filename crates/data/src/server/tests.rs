@@ -21,5 +21,6 @@ mod shards;
 mod sources;
 mod stalls;
 mod stripes;
+mod tellers;
 mod unhealed;
 mod words;
