@@ -4,7 +4,7 @@ use crate::defragment::{Defragmented, FragmentRules};
 use crate::record::TendedAppend;
 use crate::stage::{EncodeOutcome, EncodedPart};
 use cairn_rpc::{Payload, Reply, Request};
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     CompactRequest, CompactResponse, DefragmentRequest, DefragmentResponse, EncodeRequest, EncodeResponse,
@@ -122,9 +122,13 @@ fn decoded(request: &Request<'_>) -> Result<(u32, FileWork), WireError> {
 }
 
 impl FileWorkRequest {
-    /// `None`: it makes no sense, and was refused.
+    /// `None`: it makes no sense, or who asks has no partition of the volume, and was refused.
     pub fn decode(request: &Request<'_>, reply: Reply) -> Option<FileWorkRequest> {
-        match decoded(request) {
+        let judged = decoded(request).and_then(|(volume, work)| {
+            request.peer.must_serve(VolumeId(volume))?;
+            Ok((volume, work))
+        });
+        match judged {
             Ok((volume, work)) => Some(FileWorkRequest { volume, work, reply: FileWorkReply(reply) }),
             Err(error) => {
                 reply.err(error);

@@ -1,4 +1,5 @@
-//! [`NodeKeys`]: whose key each node has, as the map says, so that one server's key does not pass for another's.
+//! [`NodeKeys`]: whose key each node has, as the map says, so that one server's key does not pass for another's; and
+//! which nodes have the partitions of a volume, so that a metadata server has no say in the data of others.
 //!
 //! Invariants: what is not known here is nobody's business here; a node that moved or got another key is refused at
 //! most until the map is heard that says so; whom the manager may let in is not refused here for what was heard
@@ -8,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cairn_security::Tls;
-use cairn_types::NodeId;
+use cairn_types::{NodeId, PartitionId, VolumeId};
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
-use cairn_wire::manager::Node;
+use cairn_wire::manager::{ClusterMap, Node};
 use parking_lot::RwLock;
 
 /// Of all nodes that were heard of.
@@ -18,6 +19,14 @@ use parking_lot::RwLock;
 pub struct NodeKeys {
     tls: Option<Arc<Tls>>,
     nodes: RwLock<BTreeMap<NodeId, Place>>,
+    partitions: RwLock<BTreeMap<PartitionId, OfVolume>>,
+}
+
+/// Whose a partition is, and who has it.
+#[derive(Debug)]
+struct OfVolume {
+    volume: VolumeId,
+    nodes: Vec<NodeId>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +38,36 @@ struct Place {
 
 impl NodeKeys {
     pub(crate) fn new(tls: Option<Arc<Tls>>) -> Self {
-        Self { tls, nodes: RwLock::default() }
+        Self { tls, nodes: RwLock::default(), partitions: RwLock::default() }
+    }
+
+    /// Takes what a map, or a change of it, says of nodes and partitions.
+    pub fn learn_map(&self, change: &ClusterMap) {
+        change.nodes.iter().for_each(|node| self.learn(node));
+        if self.tls.is_none() {
+            return;
+        }
+        let mut partitions = self.partitions.write();
+        if change.base_version == 0 {
+            partitions.clear();
+        }
+        for partition in &change.partitions {
+            let of_volume = OfVolume {
+                volume: VolumeId(partition.volume),
+                nodes: partition.nodes.iter().copied().map(NodeId).collect(),
+            };
+            match partition.removed {
+                true => drop(partitions.remove(&PartitionId(partition.id))),
+                false => drop(partitions.insert(PartitionId(partition.id), of_volume)),
+            }
+        }
+    }
+
+    /// Whether one of the nodes that have partitions of a volume passes.
+    pub(crate) fn has_partition(&self, volume: VolumeId, passes: impl Fn(NodeId) -> bool) -> bool {
+        let partitions = self.partitions.read();
+        let of_volume = partitions.values().filter(|partition| partition.volume == volume);
+        of_volume.flat_map(|partition| &partition.nodes).any(|node| passes(*node))
     }
 
     /// Takes what a map says of a node.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cairn_env::buf::AlignedBuf;
-use cairn_types::{ErrorCode, NodeId};
+use cairn_types::{ErrorCode, NodeId, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
@@ -103,6 +103,21 @@ impl PeerInfo {
     /// Has it written down that the service refused something for the rights of the key.
     pub fn note_refusal(&self, opcode: Opcode, error: &WireError) {
         let name = self.holder.as_ref().map(|holder| holder.name.as_str());
+    /// Whether it is a metadata server with a partition of the volume; without a key nobody knows. A move of a partition
+    /// may not have been heard of yet, so a refusal is to be repeated.
+    pub fn must_serve(&self, volume: VolumeId) -> Result<(), WireError> {
+        let Some(holder) = &self.holder else { return Ok(()) };
+        self.must_have(Roles::META, "work on a volume's data")?;
+        if self.node_keys.has_partition(volume, |node| self.may_speak_for(node).is_ok()) {
+            return Ok(());
+        }
+        let text = format!(
+            "the key of {} is that of no server with a partition of {volume}, as far as was heard here",
+            holder.name
+        );
+        Err(WireError::new(ErrorCode::Unavailable, text))
+    }
+
         self.audit.refused(&Refusal { from: self.addr.ip(), name, operation: opcode.name(), why: &error.message });
     }
 

@@ -20,7 +20,7 @@ impl Contributor for AddressBook {
         for node in change.nodes.iter().filter(|n| !n.address.is_empty()) {
             self.transport.set_address(NodeId(node.id), node.address.clone());
         }
-        change.nodes.iter().for_each(|node| self.node_keys.learn(node));
+        self.node_keys.learn_map(change);
     }
 }
 

@@ -1,7 +1,8 @@
-//! Frees: blocks that no extent names any more, as metadata servers say.
+//! Frees: blocks that no extent names any more, as metadata servers say that have a partition of the volume.
 //!
 //! Data servers free only what they level: a part of a chunk that was made in an earlier epoch, as the primary of its
-//! group. So a key without the role meta erases no volume. Without keys nobody knows who asks.
+//! group. So a key without the role meta erases no volume, and one with it none of others. Without keys nobody knows
+//! who asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +51,7 @@ impl Inner {
         if asked.items.len() > ITEMS_MAX {
             return Err((reply, bad_request(format!("a request frees at most {ITEMS_MAX} items"))));
         }
-        let is_metas = request.peer.must_have(Roles::META, "a free").is_ok();
+        let has_meta = request.peer.must_have(Roles::META, "a free").is_ok();
         // One more than the items, so that nothing is answered before all are begun.
         let join = Arc::new(FreeJoin {
             codes: Mutex::new(vec![0; asked.items.len()]),
@@ -58,8 +59,10 @@ impl Inner {
             reply: Mutex::new(Some(reply)),
         });
         for (number, item) in asked.items.into_iter().enumerate() {
-            match is_metas || self.may_level(request.peer, &item) {
+            match self.is_of_volume(request.peer, &item) || self.may_level(request.peer, &item) {
                 true => self.free_item(number, item, &join),
+                // It may have a partition since a moment ago.
+                false if has_meta => join.done(number, u32::from(ErrorCode::Unavailable.code())),
                 false => join.done(number, u32::from(ErrorCode::NotPermitted.code())),
             }
         }
@@ -70,6 +73,16 @@ impl Inner {
             reply.ok(&FreeResponse { codes }, ());
         }
         Ok(())
+    }
+
+    /// Whether a metadata server frees what is of a volume of which it has a partition, or what is not here anyway.
+    fn is_of_volume(&self, peer: &PeerInfo, item: &FreeItem) -> bool {
+        let record = self.disk_store(DiskId(item.disk)).ok().and_then(|store| store.pg_files().get(PgId(item.pg)));
+        let judged = match record {
+            Some(record) => peer.must_serve(record.volume),
+            None => peer.must_have(Roles::META, "a free"),
+        };
+        judged.is_ok()
     }
 
     fn may_level(&self, peer: &PeerInfo, item: &FreeItem) -> bool {

@@ -1,7 +1,12 @@
 //! Whose key passes for which node, and where.
 use super::*;
+use crate::{Audit, Identity, PeerInfo};
 use cairn_security::{Authority, DAY, KeyFile, Mode, Revoked, Wanted, write_secret};
+use cairn_types::{ClusterId, ErrorCode};
 use cairn_wire::audience::{Caller, Roles};
+use cairn_wire::hello::PeerKind;
+use cairn_wire::manager::Partition;
+use cairn_wire::protection::Protection;
 use cairn_wire::rights::Rights;
 
 fn node(id: u32, address: &str, holder: &str) -> Node {
@@ -51,6 +56,49 @@ fn a_node_has_the_key_that_the_map_says() {
     keys.learn(&node(17, "c:1", ""));
     assert_eq!(keys.other_of_node(NodeId(17), &key("n9", 0)), None);
     assert_eq!(keys.other_at("nowhere:1", &n4), None);
+}
+
+/// A metadata server's key would free and move the data of all volumes; or one whose partition has just come be
+/// refused for ever.
+#[test]
+fn a_metadata_server_has_a_say_where_it_has_a_partition() {
+    let (_dir, _, keys) = keys();
+    let meta = |name: &str, roles: Roles| Holder { caller: Caller::Node(roles), ..key(name, 0) };
+    let partition =
+        |id: u32, volume: u32, nodes: &[u32]| Partition { id, volume, nodes: nodes.to_vec(), ..Partition::default() };
+    keys.learn_map(&ClusterMap {
+        nodes: vec![node(17, "a:1", "m1"), node(18, "b:1", "m2")],
+        partitions: vec![partition(1, 1, &[17]), partition(2, 2, &[18]), partition(3, 3, &[17, 18])],
+        ..ClusterMap::default()
+    });
+    let keys = Arc::new(keys);
+    let judge = |holder: Option<Holder>, says: u32, volume: u32| {
+        let peer = PeerInfo {
+            addr: ([127, 0, 0, 1], 1).into(),
+            hello: Identity::new(ClusterId([1; 16]), PeerKind::Server, NodeId(says)).hello(),
+            version: 1,
+            holder,
+            protection: Protection::Private,
+            audit: Audit::default(),
+            node_keys: keys.clone(),
+        };
+        peer.must_serve(VolumeId(volume)).map_err(|error| error.code)
+    };
+    let m1 = || Some(meta("m1", Roles::META));
+    assert_eq!(judge(m1(), 17, 1), Ok(()));
+    assert_eq!(judge(m1(), 0, 3), Ok(()), "it had no id when it connected");
+    assert_eq!(judge(m1(), 17, 2), Err(ErrorCode::Unavailable));
+    assert_eq!(judge(m1(), 18, 2), Err(ErrorCode::Unavailable), "it is not the one that it says");
+    assert_eq!(judge(m1(), 17, 9), Err(ErrorCode::Unavailable), "a volume that nobody has heard of");
+    assert_eq!(judge(Some(meta("m1", Roles::DATA)), 17, 1), Err(ErrorCode::NotPermitted));
+    assert_eq!(judge(None, 17, 2), Ok(()), "without keys nobody knows");
+    // Partitions move and go.
+    let change = |partitions| ClusterMap { base_version: 1, version: 2, partitions, ..ClusterMap::default() };
+    keys.learn_map(&change(vec![partition(2, 2, &[17]), Partition { removed: true, ..partition(1, 1, &[17]) }]));
+    assert_eq!((judge(m1(), 17, 2), judge(m1(), 17, 1)), (Ok(()), Err(ErrorCode::Unavailable)));
+    assert_eq!(judge(m1(), 17, 3), Ok(()));
+    keys.learn_map(&ClusterMap::default());
+    assert_eq!(judge(m1(), 17, 3), Err(ErrorCode::Unavailable), "a whole map replaces all");
 }
 
 /// Whom the manager lets in under another name would be refused by all others, for good.
