@@ -6,6 +6,7 @@
 //! else is no request; the secret is in no text for people but the token itself. Not here: TLS and what is signed
 //! (`security`), who gets a certificate (`security::Authority`).
 
+use crate::audience::Roles;
 use prost::Message;
 
 mod messages {
@@ -35,11 +36,20 @@ pub struct Proven {
     pub proof: [u8; 64],
 }
 
+/// A server that wants a key, as its configuration says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// What it does.
+    pub roles: Roles,
+    /// Its number among the managers; 0: it is none.
+    pub member: u32,
+}
+
 /// A request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// The first key of a machine, for a token's secret.
-    Enrol([u8; SECRET_LEN], Proven),
+    /// The first key of a machine, for a token's secret; and what it is for, if that is known.
+    Enrol([u8; SECRET_LEN], Proven, Option<Place>),
     /// The next key of whoever showed his present one.
     Renew(Proven),
 }
@@ -72,10 +82,11 @@ pub fn length(bytes: [u8; LENGTH_LEN]) -> Option<usize> {
 pub fn encode_asked(asked: &Asked) -> Vec<u8> {
     use messages::request::Asked as One;
     let one = match asked {
-        Asked::Enrol(secret, Proven { public_key, proof }) => One::Enrol(messages::Enrol {
+        Asked::Enrol(secret, Proven { public_key, proof }, place) => One::Enrol(messages::Enrol {
             secret: secret.to_vec(),
             public_key: public_key.to_vec(),
             proof: proof.to_vec(),
+            place: place.map(|Place { roles, member }| messages::Place { roles: roles.to_string(), member }),
         }),
         Asked::Renew(Proven { public_key, proof }) => {
             One::Renew(messages::Renew { public_key: public_key.to_vec(), proof: proof.to_vec() })
@@ -91,7 +102,13 @@ pub fn decode_asked(message: &[u8]) -> Option<Asked> {
         Some(Proven { public_key: public_key.try_into().ok()?, proof: proof.try_into().ok()? })
     };
     match messages::Request::decode(message).ok()?.asked? {
-        One::Enrol(enrol) => Some(Asked::Enrol(enrol.secret.try_into().ok()?, proven(enrol.public_key, enrol.proof)?)),
+        One::Enrol(messages::Enrol { secret, public_key, proof, place }) => {
+            let place = match place {
+                Some(messages::Place { roles, member }) => Some(Place { roles: Roles::parse(&roles)?, member }),
+                None => None,
+            };
+            Some(Asked::Enrol(secret.try_into().ok()?, proven(public_key, proof)?, place))
+        }
         One::Renew(renew) => Some(Asked::Renew(proven(renew.public_key, renew.proof)?)),
     }
 }

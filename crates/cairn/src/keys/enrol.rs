@@ -6,12 +6,12 @@
 use super::{Target, tell};
 use crate::config::{self, Config};
 use crate::joining::{self, Answered};
-use crate::security::{NotItsKey, fits};
+use crate::security::{Expected, NotItsKey, fits};
 use crate::server::ServeError;
 use anyhow::Context;
 use cairn_cli::GlobalArgs;
 use cairn_security::{KeyFile, NewKey, authority_of, enrolling, forget_secret, holder_of, public_name, write_secret};
-use cairn_wire::enrol::{Asked, JoinToken};
+use cairn_wire::enrol::{Asked, JoinToken, Place};
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -84,7 +84,11 @@ fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> a
     let key = NewKey::kept(&pending(file, token))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let secret = token.secret;
-    let asking = joining::ask(at, enrolling(token.fingerprint)?, &key, |proven| Asked::Enrol(secret, proven));
+    let place = config.map(|config| {
+        let Expected { roles, member } = config.key();
+        Place { roles, member }
+    });
+    let asking = joining::ask(at, enrolling(token.fingerprint)?, &key, |proven| Asked::Enrol(secret, proven, place));
     let Answered { certificate, shown } = runtime.block_on(asking)?;
     let authority =
         authority_of(&shown, &token.fingerprint).context("the authority showed no certificate of its own")?;
@@ -93,9 +97,16 @@ fn fetch(token: &JoinToken, at: &str, file: &Path, config: Option<&Config>) -> a
     let got = KeyFile::parse(file, text.as_bytes())?;
     got.check()?;
     if let Some(config) = config {
-        fits(&config.key(), &got).map_err(|error| {
-            NotItsKey(format!("{error}; the token is for another server: make one for this one with cairn key token"))
-        })?;
+        // An authority of an earlier build did not look at what the key is for.
+        if let Err(error) = fits(&config.key(), &got) {
+            forget_secret(&pending(file, token))?;
+            let name = &holder.name;
+            let why = format!(
+                "{error}; the token was for another server, and is used up: make one for this server with cairn key token, and another one for \
+                 {name} (--replace); nobody has the key of {name}"
+            );
+            return Err(NotItsKey(why).into());
+        }
     }
     Ok(text)
 }

@@ -18,7 +18,7 @@ const OTHERS_DAYS: u64 = 3650;
 const LIFE_MIN: u64 = 30;
 
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("kind").required(true).multiple(false).args(["roles", "admin", "volumes", "all_volumes"]))]
+#[command(group = ArgGroup::new("kind").required(true).multiple(false).args(["roles", "admin", "volumes", "all_volumes", "revoke"]))]
 pub struct TokenArgs {
     /// Directory of the authority (cairn key init)
     #[arg(long, value_name = "DIR")]
@@ -43,6 +43,9 @@ pub struct TokenArgs {
     /// The token counts for so long
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = time)]
     within: u64,
+    /// Take back tokens of this name that nobody has used
+    #[arg(long)]
+    revoke: bool,
     /// The server had a key of this name, which was lost or ended
     #[arg(long, requires = "roles")]
     replace: bool,
@@ -69,7 +72,27 @@ fn life(text: &str) -> Result<u64, String> {
     }
 }
 
+fn take_back(args: &TokenArgs, global: &GlobalArgs) -> Result<(), ServeError> {
+    let authority = Authority::open(&args.ca).map_err(anyhow::Error::from)?;
+    let taken = authority.take_back(&args.name).map_err(anyhow::Error::from)?;
+    let name = &args.name;
+    if taken == 0 {
+        let why = format!(
+            "{name} has no token that nobody has used; if its key was given out (cairn key ls), take that away: cairn admin key revoke {name}"
+        );
+        return Err(ServeError::Usage(why));
+    }
+    match global.json {
+        true => println!("{}", serde_json::json!({ "name": name, "taken_back": taken })),
+        false => println!("{name}: {taken} taken back; no machine gets a key with it any more"),
+    }
+    Ok(())
+}
+
 pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<(), ServeError> {
+    if args.revoke {
+        return take_back(args, global);
+    }
     let caller = match &args.roles {
         Some(roles) => Caller::Node(Roles::parse(roles).ok_or_else(|| {
             let why =

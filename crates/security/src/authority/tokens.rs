@@ -101,8 +101,36 @@ impl Authority {
         Ok(JoinToken { fingerprint: self.fingerprint(), secret })
     }
 
-    /// Makes the certificate for which a token was made, for the first key that comes with it.
-    pub fn enrol(&self, secret: &[u8; SECRET_LEN], public_key: &[u8; 32]) -> Result<Issued, Denied> {
+    /// Takes back the tokens of a name that nobody has used; how many they were.
+    pub fn take_back(&self, name: &str) -> Result<usize, SecurityError> {
+        let dir = self.dir.join(TOKENS);
+        let io = |error| SecurityError::io(&dir, error);
+        let _lock = self.lock()?;
+        if !dir.exists() {
+            return Ok(0);
+        }
+        let mut taken = 0;
+        for entry in fs::read_dir(&dir).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let record = Record::parse(&fs::read_to_string(&path).unwrap_or_default());
+            let is_it = |record: &Record| record.wanted.name == name && record.used.is_none() && record.until > now();
+            if record.as_ref().is_some_and(is_it) {
+                fs::remove_file(&path).map_err(io)?;
+                taken += 1;
+            }
+        }
+        fs::File::open(&dir).and_then(|dir| dir.sync_all()).map_err(io)?;
+        Ok(taken)
+    }
+
+    /// Makes the certificate for which a token was made, for the first key that comes with it, if what was decided on
+    /// is still so and is what who comes needs: a token that is refused for that is as good as before.
+    pub fn enrol(
+        &self,
+        secret: &[u8; SECRET_LEN],
+        public_key: &[u8; 32],
+        may: impl FnOnce(&Wanted) -> Result<(), String>,
+    ) -> Result<Issued, Denied> {
         let path = self.place(secret);
         let unknown = || {
             let why = "this authority knows no such token: it may be another cluster's, or over for more than a week; make one with \
@@ -131,6 +159,9 @@ impl Authority {
             return Err(Denied::Asker(format!(
                 "the token of {name} ended at {until}: make another one with cairn key token"
             )));
+        }
+        if record.used.is_none() {
+            may(&record.wanted).map_err(Denied::Asker)?;
         }
         if let Some(Used { by, at, certificate }) = &record.used {
             if by != public_key {

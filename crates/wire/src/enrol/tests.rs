@@ -11,7 +11,7 @@ fn messages_have_the_bytes_that_the_page_says() {
     let renew = encode_asked(&Asked::Renew(proven()));
     let golden = [&[102, 0, 0, 0, 0x12, 100, 0x0a, 32][..], &[3; 32], &[0x12, 64], &[5; 64]].concat();
     assert_eq!(renew, golden);
-    let enrol = encode_asked(&Asked::Enrol([7; 16], proven()));
+    let enrol = encode_asked(&Asked::Enrol([7; 16], proven(), None));
     let golden =
         [&[120, 0, 0, 0, 0x0a, 118, 0x0a, 16][..], &[7; 16], &[0x12, 32], &[3; 32], &[0x1a, 64], &[5; 64]].concat();
     assert_eq!(enrol, golden);
@@ -22,7 +22,9 @@ fn messages_have_the_bytes_that_the_page_says() {
 /// A request of other lengths would be signed, or a long one be read as far as memory goes.
 #[test]
 fn only_whole_requests_are_taken() {
-    for asked in [Asked::Enrol([7; 16], proven()), Asked::Renew(proven())] {
+    let place = Place { roles: Roles::MANAGER.with(Roles::DATA), member: 3 };
+    let enrols = [None, Some(place)].map(|place| Asked::Enrol([7; 16], proven(), place));
+    for asked in enrols.into_iter().chain([Asked::Renew(proven())]) {
         let bytes = encode_asked(&asked);
         let (head, message) = bytes.split_at(LENGTH_LEN);
         assert_eq!(length(head.try_into().expect("four")), Some(message.len()));
@@ -64,7 +66,7 @@ fn tokens_have_one_text() {
     for bad in [text.to_uppercase(), format!("{text}0"), format!(" {text}"), text.replace("cairn1", "cairn2")] {
         assert!(JoinToken::parse(&bad).is_none(), "{bad}");
     }
-    let shown = format!("{token:?} {:?}", Asked::Enrol([0x0f; 16], proven()));
+    let shown = format!("{token:?} {:?}", Asked::Enrol([0x0f; 16], proven(), None));
     assert!(!shown.contains("0f") && !shown.contains("15"), "{shown}");
 }
 

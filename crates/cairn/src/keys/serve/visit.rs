@@ -3,8 +3,12 @@ use super::crowd::Network;
 use crate::audit::Desk as AuditDesk;
 use cairn_rpc::carrier::Carrier;
 use cairn_rpc::{AuditSink, Refusal};
-use cairn_security::{Authority, Denied, Issued, Revoked, date, explain, exported, holder_of, is_joining, is_proven};
-use cairn_wire::enrol::{self, Answer, Asked, LENGTH_LEN, MESSAGE_MAX};
+use cairn_security::{
+    Authority, Denied, Issued, Revoked, Wanted, date, explain, exported, holder_of, is_joining, is_proven,
+};
+use cairn_wire::audience::Caller;
+use cairn_wire::enrol::{self, Answer, Asked, LENGTH_LEN, MESSAGE_MAX, Place};
+use cairn_wire::holder::MANAGER_ID_MAX;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -83,9 +87,6 @@ impl Desk {
 
     /// Serves one connection.
     pub async fn receive(self: Arc<Self>, tcp: TcpStream, from: IpAddr) {
-        if self.refused.lock().are_too_many(&Network::of(from), REFUSALS_MAX, Instant::now()) {
-            return;
-        }
         let outcome = tokio::time::timeout(DEADLINE, self.clone().serve(tcp, from)).await;
         match outcome {
             Ok(Ok(())) => {}
@@ -106,6 +107,14 @@ impl Desk {
         let exported = exported(handshake).map_err(io::Error::other)?;
         let shown = handshake.peer_certificates().and_then(|shown| shown.first()).map(|one| one.clone().into_owned());
         let request = read(&mut stream).await?;
+        if self.refused.lock().are_too_many(&Network::of(from), REFUSALS_MAX, Instant::now()) {
+            // Nothing is looked at: who guesses learns nothing, and who does not learns what he waits for.
+            let why = format!(
+                "this network was refused {REFUSALS_MAX} times within a minute, and is not listened to until the minute is over: try again then"
+            );
+            stream.write_all(&enrol::encode_answer(&Err(why))).await?;
+            return stream.shutdown().await;
+        }
         let desk = self.clone();
         // What was handed over is carried out, also where nobody waits for it any more: it is handed over when it is
         // its turn. It writes durably: not on the thread that everybody waits for.
@@ -131,7 +140,7 @@ impl Desk {
             return self.refuse(from, None, HANDSHAKE, "that is no request of this version of Cairn".to_owned());
         };
         let (operation, proven) = match &asked {
-            Asked::Enrol(_, proven) => (ENROL, *proven),
+            Asked::Enrol(_, proven, _) => (ENROL, *proven),
             Asked::Renew(proven) => (RENEW, *proven),
         };
         let name = shown.and_then(holder_of).map(|holder| holder.name);
@@ -141,7 +150,10 @@ impl Desk {
             return self.refuse(from, name, operation, why);
         }
         let made = match (&asked, shown) {
-            (Asked::Enrol(secret, _), _) => self.authority.enrol(secret, &proven.public_key),
+            (Asked::Enrol(secret, _, place), _) => {
+                let may = |wanted: &Wanted| self.may_enrol(wanted, *place);
+                self.authority.enrol(secret, &proven.public_key, may)
+            }
             (Asked::Renew(_), Some(present)) => self.renew(present, &proven.public_key),
             (Asked::Renew(_), None) => Err(Denied::Asker("the caller shows no certificate".to_owned())),
         };
@@ -162,13 +174,25 @@ impl Desk {
         }
     }
 
-    fn renew(&self, present: &CertificateDer<'static>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
+    /// Why a token is not for whoever comes with it.
+    fn may_enrol(&self, wanted: &Wanted, place: Option<Place>) -> Result<(), String> {
+        if self.is_revoked(&wanted.name) {
+            return Err(format!("the name {} was revoked: make a token with another name", wanted.name));
+        }
+        place.map_or(Ok(()), |place| fits(wanted, place))
+    }
+
+    fn is_revoked(&self, name: &str) -> bool {
         // A list that cannot be read any more goes on to count as it was.
         if let Err(error) = self.revoked.look() {
             tracing::error!(%error, "the list of revoked keys cannot be read; the last one goes on to count");
         }
+        self.revoked.has(name)
+    }
+
+    fn renew(&self, present: &CertificateDer<'static>, public_key: &[u8; 32]) -> Result<Issued, Denied> {
         let name = holder_of(present).map(|holder| holder.name).unwrap_or_default();
-        if self.revoked.has(&name) {
+        if self.is_revoked(&name) {
             return Err(Denied::Asker(format!("the key of {name} was revoked: it is not renewed")));
         }
         if self.renewed.lock().are_too_many(&name, RENEWALS_MAX, Instant::now()) {
@@ -182,8 +206,18 @@ impl Desk {
 
     fn refuse(&self, from: IpAddr, name: Option<&str>, operation: &'static str, why: String) -> Answer {
         tracing::warn!(%from, name, operation, why, "refused");
-        self.refused.lock().count(Network::of(from));
         self.tell_refused(from, name, operation, &why);
+        let is_last = {
+            let mut refused = self.refused.lock();
+            refused.count(Network::of(from));
+            refused.counts.get(&Network::of(from)) == Some(&REFUSALS_MAX)
+        };
+        if is_last {
+            let why =
+                format!("{REFUSALS_MAX} refusals within a minute: its network is not listened to until that is over");
+            tracing::warn!(%from, "{why}");
+            self.tell_refused(from, None, "network", &why);
+        }
         Err(why)
     }
 
@@ -192,6 +226,29 @@ impl Desk {
             audit.refused(&Refusal { from, name, operation, why });
         }
     }
+}
+
+/// Whether the key for which a token was made is one for this server.
+fn fits(wanted: &Wanted, place: Place) -> Result<(), String> {
+    let Wanted { name, caller, node, .. } = wanted;
+    let refused =
+        |why: String| Err(format!("{why}. Make a token for this server; the one of {name} is as good as before"));
+    let Caller::Node(roles) = caller else {
+        return refused(format!("the token is for {name}, who is no server"));
+    };
+    if !roles.covers(place.roles) {
+        return refused(format!(
+            "the token is for {name}, with the roles {roles}, and this server has {}",
+            place.roles
+        ));
+    }
+    if node.get() != place.member && !(place.member == 0 && node.get() > MANAGER_ID_MAX) {
+        let (of, member) = (node.get(), place.member);
+        return refused(format!(
+            "the token is for {name}, member {of} of the managers, and manager.member of this server says {member} (0: none)"
+        ));
+    }
+    Ok(())
 }
 
 async fn read(stream: &mut TlsStream<Carrier>) -> io::Result<Vec<u8>> {
@@ -206,6 +263,35 @@ async fn read(stream: &mut TlsStream<Carrier>) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_types::NodeId;
+    use cairn_wire::audience::Roles;
+    use cairn_wire::rights::Rights;
+
+    /// A token that was pasted on the wrong machine would be used up there, and the right one told of a thief.
+    #[test]
+    fn a_token_for_another_server_is_refused() {
+        let wanted = |roles: Roles, node: u32| Wanted {
+            name: "n1".to_owned(),
+            caller: Caller::Node(roles),
+            node: NodeId(node),
+            life: 600,
+            rights: Rights::everything(),
+            again: false,
+        };
+        let (all, data) = (Roles::ALL, Roles::DATA);
+        let place = |roles, member| Place { roles, member };
+        assert!(fits(&wanted(all, 3), place(all, 3)).is_ok() && fits(&wanted(data, 0), place(data, 0)).is_ok());
+        assert!(fits(&wanted(data, 17), place(data, 0)).is_ok(), "one that is bound to the id of its node");
+        for (wanted, place, why) in [
+            (wanted(all, 3), place(all, 2), "member 3"),
+            (wanted(all, 3), place(data, 0), "member 3"),
+            (wanted(data, 0), place(Roles::META.with(data), 0), "roles data"),
+            (Wanted { caller: Caller::Client, ..wanted(data, 0) }, place(data, 0), "no server"),
+        ] {
+            let said = fits(&wanted, place).expect_err(why);
+            assert!(said.contains(why) && said.contains("as good as before"), "{said}");
+        }
+    }
 
     /// Whoever guesses would be answered for as long as he likes; or one network's guesses keep others out.
     #[test]

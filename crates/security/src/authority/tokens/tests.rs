@@ -35,25 +35,49 @@ fn a_token_is_good_for_the_first_key_that_comes_with_it() {
     let token = authority.invite(&server("data1"), TOKEN_LIFE).expect("a token");
     assert_eq!(token.fingerprint, authority.fingerprint());
     let (key, other) = (NewKey::generate().expect("a key").public(), NewKey::generate().expect("a key").public());
-    let first = authority.enrol(&token.secret, &key).expect("a certificate");
+    let first = authority.enrol(&token.secret, &key, |_| Ok(())).expect("a certificate");
     assert_eq!(first.holder.to_string(), format!("cairn:1:node:data1:data:0:{}", first.holder.until));
     assert_eq!(crate::holder_of(&first.certificate).as_ref(), Some(&first.holder));
-    assert!(asked(authority.enrol(&token.secret, &other)).contains("revoke the name data1"));
+    assert!(asked(authority.enrol(&token.secret, &other, |_| Ok(()))).contains("revoke the name data1"));
     // Another process, which knows only what is on the disk.
     let again = Authority::open(authority.dir()).expect("opened");
-    let second = again.enrol(&token.secret, &key).expect("the same again");
+    let second = again.enrol(&token.secret, &key, |_| Ok(())).expect("the same again");
     assert_eq!((second.certificate, second.holder), (first.certificate, first.holder));
-    assert!(asked(again.enrol(&token.secret, &other)).contains("was used at"));
+    assert!(asked(again.enrol(&token.secret, &other, |_| Ok(()))).contains("was used at"));
     assert_eq!(names(&again), ["data1"], "it was given out once");
     // A secret that is nobody's, and one bit beside one that is.
     let mut near = token.secret;
     near[15] ^= 1;
     for secret in [[0; 16], near] {
-        assert!(asked(authority.enrol(&secret, &other)).contains("knows no such token"));
+        assert!(asked(authority.enrol(&secret, &other, |_| Ok(()))).contains("knows no such token"));
     }
     let kept = fs::read_dir(authority.dir().join(TOKENS)).expect("tokens").flatten();
     let texts: String = kept.map(|file| fs::read_to_string(file.path()).expect("text")).collect();
     assert!(!texts.contains(&to_hex(&token.secret)), "the directory does not tell secrets");
+}
+
+/// A token that was pasted on the wrong machine, or was given to the wrong person, would have to be looked for in the
+/// directory by hand.
+#[test]
+fn a_token_is_refused_before_it_is_used_and_can_be_taken_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
+    assert_eq!(authority.take_back("data1").expect("no tokens yet"), 0);
+    let key = NewKey::generate().expect("a key").public();
+    let other = NewKey::generate().expect("a key").public();
+    let token = authority.invite(&server("data1"), TOKEN_LIFE).expect("a token");
+    let wrong = |wanted: &Wanted| Err(format!("{} is not for this machine", wanted.name));
+    assert_eq!(asked(authority.enrol(&token.secret, &other, wrong)), "data1 is not for this machine");
+    assert!(names(&authority).is_empty());
+    authority.enrol(&token.secret, &key, |_| Ok(())).expect("it is as good as before");
+    assert_eq!(authority.take_back("data1").expect("taken"), 0, "it was used");
+    authority.enrol(&token.secret, &key, wrong).expect("whose it is gets it again");
+
+    let lost = authority.invite(&server("data2"), TOKEN_LIFE).expect("a token");
+    let kept = authority.invite(&server("data3"), TOKEN_LIFE).expect("a token");
+    assert_eq!(authority.take_back("data2").expect("taken"), 1);
+    assert!(asked(authority.enrol(&lost.secret, &key, |_| Ok(()))).contains("knows no such token"));
+    authority.enrol(&kept.secret, &key, |_| Ok(())).expect("another one's is good");
 }
 
 /// A token that lay around would let somebody in later, or take a name that is somebody else's by now.
@@ -63,18 +87,18 @@ fn a_token_ends_and_takes_no_name_of_others() {
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let key = NewKey::generate().expect("a key").public();
     let ended = authority.invite(&server("late"), 0).expect("a token");
-    assert!(asked(authority.enrol(&ended.secret, &key)).contains("ended at"));
+    assert!(asked(authority.enrol(&ended.secret, &key, |_| Ok(()))).contains("ended at"));
     let token = authority.invite(&wanted("alice", Caller::Client), TOKEN_LIFE).expect("a token");
     authority.issue(&wanted("alice", Caller::Client)).expect("made meanwhile");
-    assert!(asked(authority.enrol(&token.secret, &key)).contains("given out already"));
+    assert!(asked(authority.enrol(&token.secret, &key, |_| Ok(()))).contains("given out already"));
     assert!(matches!(authority.invite(&wanted("alice", Caller::Client), 9), Err(SecurityError::Name(_))));
     // A server whose disk is gone comes back under its name.
     authority.issue(&server("data1")).expect("a key");
     assert!(matches!(authority.invite(&server("data1"), 9), Err(SecurityError::Name(_))));
     let again = Wanted { again: true, ..server("data1") };
     let token = authority.invite(&again, TOKEN_LIFE).expect("a token");
-    authority.enrol(&token.secret, &key).expect("a certificate");
-    authority.enrol(&token.secret, &key).expect("the same again");
+    authority.enrol(&token.secret, &key, |_| Ok(())).expect("a certificate");
+    authority.enrol(&token.secret, &key, |_| Ok(())).expect("the same again");
     assert_eq!(names(&authority), ["alice", "data1", "data1"]);
 }
 
@@ -85,9 +109,9 @@ fn a_token_that_was_bound_before_the_list_was_written_is_completed() {
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     let token = authority.invite(&server("data1"), TOKEN_LIFE).expect("a token");
     let key = NewKey::generate().expect("a key").public();
-    let first = authority.enrol(&token.secret, &key).expect("a certificate");
+    let first = authority.enrol(&token.secret, &key, |_| Ok(())).expect("a certificate");
     fs::remove_file(authority.dir().join("issued")).expect("as before");
-    let again = authority.enrol(&token.secret, &key).expect("the same again");
+    let again = authority.enrol(&token.secret, &key, |_| Ok(())).expect("the same again");
     assert_eq!(again.certificate, first.certificate);
     assert_eq!(names(&authority), ["data1"]);
     // What was cut anywhere is no token, and says so.
@@ -95,11 +119,11 @@ fn a_token_that_was_bound_before_the_list_was_written_is_completed() {
     let text = fs::read_to_string(&place).expect("a token");
     for cut in (0..text.len() - 1).step_by(7) {
         write_secret(&place, &text[..cut], true).expect("cut");
-        assert!(matches!(authority.enrol(&token.secret, &key), Err(Denied::Failed(_))), "cut at {cut}");
+        assert!(matches!(authority.enrol(&token.secret, &key, |_| Ok(())), Err(Denied::Failed(_))), "cut at {cut}");
     }
     for changed in [format!("{text}end\n"), text.replace("token 1", "token 2"), text.replace("key ", "key x")] {
         write_secret(&place, &changed, true).expect("changed");
-        assert!(matches!(authority.enrol(&token.secret, &key), Err(Denied::Failed(_))), "{changed}");
+        assert!(matches!(authority.enrol(&token.secret, &key, |_| Ok(())), Err(Denied::Failed(_))), "{changed}");
     }
 }
 
@@ -118,7 +142,7 @@ fn a_token_gives_what_it_was_made_for() {
     for wanted in all {
         let token = authority.invite(&wanted, TOKEN_LIFE).expect("a token");
         let key = NewKey::generate().expect("a key");
-        let issued = authority.enrol(&token.secret, &key.public()).expect("a certificate");
+        let issued = authority.enrol(&token.secret, &key.public(), |_| Ok(())).expect("a certificate");
         assert_eq!(issued.holder, wanted.holder(issued.holder.until - 600).expect("a holder"));
         let path = dir.path().join(&wanted.name);
         let text = key.file(&issued.holder, &issued.certificate, &[authority.certificate().clone()]);
@@ -136,7 +160,9 @@ fn a_renewed_key_is_the_same_holders_for_as_long_again() {
     let authority = Authority::create(&dir.path().join("ca")).expect("an authority");
     for name in ["data1", "data2"] {
         let token = authority.invite(&server(name), TOKEN_LIFE).expect("a token");
-        authority.enrol(&token.secret, &NewKey::generate().expect("a key").public()).expect("a certificate");
+        authority
+            .enrol(&token.secret, &NewKey::generate().expect("a key").public(), |_| Ok(()))
+            .expect("a certificate");
     }
     let holder = authority.issued().expect("the list").swap_remove(0);
     let made = now() - 400;
