@@ -184,7 +184,8 @@ impl NodeProcess {
         let few = descriptors.problem().filter(|_| !spec.compact);
         let told = AtomicBool::new(false);
         let key = ground.security.as_ref().map(|security| Box::new(security.teller()) as watch::KeyTeller);
-        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told, key }));
+        let plain = Box::new(server.teller_of_plain());
+        agent.join(Arc::new(NodeWatch { descriptors, few, connections, told, key, plain }));
         registry.register(&[], Arc::new(move |samples| watch::sample(descriptors, samples)));
         let Roles { manager, meta, data, raft, jobs } = roles;
         Ok(NodeProcess {

@@ -73,6 +73,11 @@ pub struct Soft {
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
     /// The feature level that each node's process understands, as it says.
     pub levels: BTreeMap<NodeId, u32>,
+    /// Which list of revoked keys each node was told last, and how many names it was ever told. Nodes without keys, and
+    /// builds that take no list, are not here.
+    pub revoked: BTreeMap<NodeId, (u64, u32)>,
+    /// Who comes to each node without a key: who is served, and who was refused.
+    pub plain: BTreeMap<NodeId, (Vec<String>, Vec<String>)>,
     /// What nodes say is wrong with themselves, in words.
     pub node_problems: BTreeMap<NodeId, String>,
     /// Where a second process with a node's identity tried to register, and when last.

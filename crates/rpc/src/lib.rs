@@ -40,7 +40,7 @@ pub use node_keys::NodeKeys;
 pub use payload::Payload;
 pub use server::{
     CloseReason, LATENCY_BOUNDS_US, Latency, LatencyOf, Outcome, PeerInfo, Reply, ReplyBatch, Request, RequestSink,
-    Server, ServerError, ServerStats, Service,
+    Server, ServerError, ServerStats, Service, WithoutKey,
 };
 pub use trace::next_trace_id;
 

@@ -9,6 +9,7 @@ mod conn;
 mod crowd;
 mod greeter;
 mod latency;
+mod plain;
 mod progress;
 mod recorder;
 mod reply;
@@ -37,6 +38,8 @@ use cairn_wire::rights::Rights;
 use parking_lot::Mutex;
 
 pub use latency::{LATENCY_BOUNDS_US, Latency, LatencyOf};
+use plain::Plain;
+pub use plain::WithoutKey;
 pub use recorder::RequestSink;
 pub use reply::{Outcome, Reply, ReplyBatch};
 use seats::Seats;
@@ -222,6 +225,7 @@ pub(crate) struct ServerShared {
     pub(crate) open: AtomicUsize,
     pub(crate) seats: Arc<Seats>,
     pub(crate) shares: Shares,
+    pub(crate) plain: Arc<Plain>,
     /// Connections that were given a number.
     pub(crate) numbered: AtomicU64,
 }
@@ -253,6 +257,7 @@ impl Server {
         let shared = Arc::new(ServerShared {
             seats,
             shares,
+            plain: Arc::default(),
             config,
             identity,
             service,
@@ -272,6 +277,12 @@ impl Server {
     /// Counters for the metrics.
     pub fn stats(&self) -> Arc<ServerStats> {
         self.shared.stats.clone()
+    }
+
+    /// Tells who comes without a key, where this server has one.
+    pub fn teller_of_plain(&self) -> impl Fn() -> WithoutKey + Send + Sync + 'static {
+        let plain = self.shared.plain.clone();
+        move || plain.who(Instant::now())
     }
 
     /// Stops accepting and reading, gives requests in the works up to `grace` to be answered, closes all connections

@@ -2,7 +2,7 @@
 use crate::descriptors::{self, Descriptors};
 use cairn_env::disk::{short_of, waits_for_resources};
 use cairn_node_agent::Contributor;
-use cairn_rpc::ServerStats;
+use cairn_rpc::{ServerStats, WithoutKey};
 use cairn_telemetry::Samples;
 use cairn_wire::manager::HeartbeatRequest;
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Tells of the end of a key.
 pub type KeyTeller = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Tells who comes without a key.
+pub type PlainTeller = Box<dyn Fn() -> WithoutKey + Send + Sync>;
 
 /// A contributor of every heartbeat.
 pub struct NodeWatch {
@@ -21,6 +24,8 @@ pub struct NodeWatch {
     pub told: AtomicBool,
     /// What is to be said of the node's key, if it has one.
     pub key: Option<KeyTeller>,
+    /// Who comes without a key.
+    pub plain: PlainTeller,
 }
 
 impl Contributor for NodeWatch {
@@ -30,6 +35,8 @@ impl Contributor for NodeWatch {
             [self.shortage(), self.crowded(), self.few.clone(), self.key.as_ref().and_then(|tell| tell()), Some(said)];
         let all: Vec<String> = all.into_iter().flatten().filter(|problem| !problem.is_empty()).collect();
         heartbeat.problem = all.join("; ");
+        let WithoutKey { served, refused } = (self.plain)();
+        (heartbeat.plain, heartbeat.plain_refused) = (served, refused);
     }
 }
 

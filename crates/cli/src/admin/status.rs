@@ -3,7 +3,7 @@ use super::{age, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::human::bytes;
-use cairn_client::admin::status::{ClusterMap, ClusterStatus, Problem, ProblemSeverity};
+use cairn_client::admin::status::{ClusterMap, ClusterStatus, Problem, ProblemSeverity, WithoutKey};
 use cairn_client::map::{Disk, Node};
 use clap::Args;
 use serde_json::{Value, json};
@@ -114,9 +114,25 @@ fn lines(status: &ClusterStatus, map: &ClusterMap) -> Vec<String> {
     }
     lines.extend(status.hibernations.iter().map(|h| format!("hibernates  {}", super::hibernate::sentence(h))));
     lines.extend(status.drains.iter().map(|drain| format!("drained     {}", super::drain::sentence(drain))));
+    lines.extend(without_key(status));
     lines.push(String::new());
     lines.extend(problems(status));
     lines
+}
+
+/// Who speaks without a key where servers have keys: on the way to a cluster that requires them this is to be nobody.
+fn without_key(status: &ClusterStatus) -> Vec<String> {
+    let line = |all: &[WithoutKey], what: &str| {
+        let name = |one: &WithoutKey| {
+            let nodes = one.nodes.iter().map(|node| format!("n{node}")).collect();
+            format!("{} (to {})", one.who, up_to(PLAIN_NODES_NAMED, nodes))
+        };
+        let names = up_to(PLAIN_NAMED, all.iter().map(name).collect());
+        (!all.is_empty()).then(|| format!("no key      {what}: {names}"))
+    };
+    let served = line(&status.plain, "served, as security.mode of these servers lets them be");
+    let refused = line(&status.plain_refused, "came in the last 10 min, and are refused; give them keys (cairn key)");
+    served.into_iter().chain(refused).collect()
 }
 
 /// What the sums of inodes and bytes lack.
@@ -127,6 +143,10 @@ fn unheard(map: &ClusterMap) -> String {
         more => format!("; those of the {more} partitions without a leader are not known"),
     }
 }
+
+/// Of those without a key, and of the nodes that each comes to.
+const PLAIN_NAMED: usize = 8;
+const PLAIN_NODES_NAMED: usize = 4;
 
 /// Above this much of the space in use something has to be done soon: repair and writes need room.
 const NEARLY_FULL_PERCENT: f64 = 85.0;
@@ -220,6 +240,10 @@ fn features(status: &ClusterStatus, map: &ClusterMap) -> String {
     format!("features    {}", up_to(1 + PARTITIONS_NAMED, texts.collect()))
 }
 
+fn who(all: &[WithoutKey]) -> Vec<Value> {
+    all.iter().map(|one| json!({ "who": one.who, "nodes": one.nodes })).collect()
+}
+
 fn status_json(status: &ClusterStatus, map: &ClusterMap) -> Value {
     let (total, free) = disk_sums(map);
     let pgs = status.pgs;
@@ -240,6 +264,7 @@ fn status_json(status: &ClusterStatus, map: &ClusterMap) -> Value {
         "volumes": map.volumes.iter().filter(|v| !v.deleted).count(),
         "inodes": status.partitions.iter().map(|p| p.inodes).sum::<u64>(),
         "file_bytes": status.partitions.iter().map(|p| p.file_bytes).sum::<u64>(),
+        "without_key": who(&status.plain), "without_key_refused": who(&status.plain_refused),
         "healthy": status.problems.is_empty(), "problems": status.problems.iter().map(|problem| &problem.text).collect::<Vec<_>>(),
         "problems_by_severity": by_severity(status),
     })
@@ -249,6 +274,21 @@ fn status_json(status: &ClusterStatus, map: &ClusterMap) -> Value {
 mod tests {
     use super::*;
     use cairn_client::admin::status::PgCounts;
+
+    /// A cluster would be made to require keys while somebody works in it who has none.
+    #[test]
+    fn who_has_no_key_is_named() {
+        let one = |who: &str, nodes: &[u32]| WithoutKey { who: who.into(), nodes: nodes.to_vec() };
+        let status = ClusterStatus {
+            plain: vec![one("10.0.0.7", &[16, 17]), one("n18 at 10.0.0.8", &[16])],
+            plain_refused: vec![one("10.0.0.9", &[1])],
+            ..ClusterStatus::default()
+        };
+        let said = without_key(&status);
+        assert!(said[0].ends_with("10.0.0.7 (to n16, n17), n18 at 10.0.0.8 (to n16)"), "{said:?}");
+        assert!(said.len() == 2 && said[1].contains("refused") && said[1].ends_with("10.0.0.9 (to n1)"), "{said:?}");
+        assert!(without_key(&ClusterStatus::default()).is_empty());
+    }
 
     /// A person in trouble would not see what is wrong.
     #[test]

@@ -294,6 +294,24 @@ pub struct ClusterStatus {
     /// Managers that keep it from being raised.
     pub feature_behind: Vec<u32>,
     pub awaited: Option<Awaited>,
+    /// Who is served without a key at servers that have one, and who came without one lately and was refused.
+    pub plain: Vec<WithoutKey>,
+    pub plain_refused: Vec<WithoutKey>,
+}
+
+/// Somebody without a key, as he says himself, and the nodes that he comes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WithoutKey {
+    pub who: String,
+    pub nodes: Vec<u32>,
+}
+
+impl WithoutKey {
+    fn of_wire(found: manager::WithoutKey) -> Self {
+        let manager::WithoutKey { who, nodes } = found;
+        // It is a stranger's word, and printed for people.
+        Self { who: who.chars().filter(|c| !c.is_control()).collect(), nodes }
+    }
 }
 
 impl ClusterStatus {
@@ -328,6 +346,8 @@ impl ClusterStatus {
             hibernations: found.hibernations.into_iter().map(hibernation).collect::<std::result::Result<_, _>>()?,
             feature_level: found.feature_level,
             feature_behind: found.feature_behind,
+            plain: found.plain.into_iter().map(WithoutKey::of_wire).collect(),
+            plain_refused: found.plain_refused.into_iter().map(WithoutKey::of_wire).collect(),
             awaited: found.awaited.map(|one| Awaited {
                 nodes: one.nodes,
                 disks: one.disks,

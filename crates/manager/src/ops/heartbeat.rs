@@ -22,6 +22,10 @@ use cairn_wire::manager::{
 };
 use std::sync::Arc;
 
+/// Of one node, who come without a key; and how long their names are.
+const PLAIN_MAX: usize = 64;
+const PLAIN_NAME_MAX: usize = 64;
+
 /// What a heartbeat makes the leader do beside answering.
 #[derive(Default)]
 struct Work {
@@ -132,6 +136,12 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
     let mut work = Work::default();
     let node = NodeId(request.node);
     leading.soft.note_problem(node, shorten(&request.problem, PROBLEM_MAX));
+    let named = |names: &[String]| names.iter().take(PLAIN_MAX).map(|name| shorten(name, PLAIN_NAME_MAX)).collect();
+    leading.soft.plain.insert(node, (named(&request.plain), named(&request.plain_refused)));
+    match request.revoked_sum {
+        Some(sum) => drop(leading.soft.revoked.insert(node, (sum, request.revoked_kept))),
+        None => drop(leading.soft.revoked.remove(&node)),
+    }
     leading.soft.levels.insert(node, request.feature_level);
     work.disks = take_disks(state, leading, node, request);
     for report in &request.pgs {

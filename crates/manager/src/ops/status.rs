@@ -6,13 +6,17 @@ use cairn_manager_core::problems::{self, Problem, Severity};
 use cairn_manager_core::{Scope, State};
 use cairn_types::NodeId;
 use cairn_wire::error::WireError;
-use cairn_wire::manager::StatusResponse;
+use cairn_wire::manager::{StatusResponse, WithoutKey};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A new leader hears from all nodes within so long: heartbeats come each second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether they have come.
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Most of those without a key that are named.
+const WITHOUT_KEY_MAX: usize = 256;
 
 /// An even number of managers needs as many for a majority as one more would have.
 fn even(voters: usize) -> Option<String> {
@@ -106,11 +110,23 @@ impl Manager {
                 problem_severities: problems.iter().map(|problem| problem.severity.number()).collect(),
                 problems: problems.into_iter().map(|problem| problem.text).collect(),
                 pgs: Some(state.pg_counts()),
+                plain: without_key(leading, |(served, _)| served),
+                plain_refused: without_key(leading, |(_, refused)| refused),
                 managers: managers.iter().map(|node| node.get()).collect(),
                 manager_members: self.manager_table(|node| leading.managers.get(&node) == Some(&true)),
             }
         })
     }
+}
+
+/// Who comes without a key, and to which nodes.
+fn without_key(leading: &Leading, which: impl Fn(&(Vec<String>, Vec<String>)) -> &Vec<String>) -> Vec<WithoutKey> {
+    let mut all: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (node, plain) in &leading.soft.plain {
+        which(plain).iter().for_each(|who| all.entry(who.as_str()).or_default().push(node.get()));
+    }
+    let named = all.into_iter().take(WITHOUT_KEY_MAX);
+    named.map(|(who, nodes)| WithoutKey { who: who.to_owned(), nodes }).collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
 use cairn_wire::hello::{Hello, HelloError, PeerKind};
 
 use super::admission::{self, Admission};
+use super::plain;
 use super::progress::Progress;
 use super::recorder::wall;
 use super::reply::{Reply, ReplySink, encode};
@@ -370,6 +371,9 @@ impl Conn {
                 let pushed =
                     self.sink
                         .lock()
+                    if self.shared.identity.tls().is_some() {
+                        self.shared.plain.enter(&plain::name_of(self.addr.ip(), &peer.hello));
+                    }
                         .out
                         .push(Flags::RESPONSE, OPCODE_HELLO, header.request_id, Payload::None, |out| ours.encode(out));
                 pushed.expect("a hello fits a frame");
@@ -430,6 +434,9 @@ impl Conn {
         })?;
         let (addr, protection) = (self.addr, self.stream.protection());
         let peer = PeerInfo { addr, hello: theirs, version, holder, protection, audit, node_keys };
+            if self.stream.is_plain() {
+                self.shared.plain.refused(plain::name_of(self.addr.ip(), &theirs), Instant::now());
+            }
         if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
             sink.entered(&peer);
         }
@@ -543,6 +550,9 @@ impl Drop for Conn {
             queue.waker = None;
             self.records.append(&mut queue.records);
             std::mem::take(&mut queue.out)
+            if self.shared.identity.tls().is_some() {
+                self.shared.plain.leave(&plain::name_of(self.addr.ip(), &peer.hello));
+            }
         };
         self.hand_on_records();
         drop(unsent);
