@@ -1,6 +1,7 @@
 //! What is wrong with the cluster, in words: what it is, what it means for data, what is being done.
 //!
 //! Most serious first. Empty means healthy. Not here: counts and tables (the status answer has the map).
+mod bounded;
 mod chunks;
 mod nodes;
 mod older;
@@ -50,6 +51,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     volumes(state, &mut out);
     out
 }
+    bounded::used_up(state, &mut out);
 
 fn in_use(state: &State) -> impl Iterator<Item = &Pg> {
     state.pgs().filter(|pg| !pg.retired)
