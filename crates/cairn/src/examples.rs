@@ -207,6 +207,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "cairn admin rebuild-map --manager 1@10.0.0.1:7400 --dir /var/lib/cairn/manager host7.scan host8.scan",
         ],
     ),
+    ("admin key revoke", &["cairn admin key revoke alice", "cairn admin key revoke node4 ops-2"]),
+    ("admin key ls", &["cairn admin key ls"]),
     ("admin config get", &["cairn admin config get", "cairn admin config get repair_delay"]),
     (
         "admin config set",

@@ -44,6 +44,7 @@ pub(crate) mod http_door;
 pub(crate) mod http_port;
 mod marks;
 mod request_log;
+mod revoked;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -53,6 +54,7 @@ use ground::Ground;
 pub use ground::OtherMember;
 use http_door::{HttpDoor, HttpSpec};
 use http_port::HttpPort;
+use revoked::RevokedKeeper;
 use watch::NodeWatch;
 
 /// What a node is.
@@ -524,6 +526,9 @@ fn start_agent(
     if spec.meta {
         let (disk, uuid) = (ground.dir.lock().disk().clone(), label.uuid);
         contributors.push(Arc::new(ListTeller::new(disk, uuid)));
+    }
+    if let Some(security) = &ground.security {
+        contributors.push(Arc::new(RevokedKeeper(security.revoked())));
     }
     if let Some(data) = &roles.data {
         contributors.push(Arc::new(data.clone()));

@@ -23,6 +23,9 @@ use std::time::Duration;
 /// Between two looks at the list of revoked keys: with one request on the way, they are out within 5 s.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
+/// In the node's directory: the names of revoked keys that the managers told.
+const TOLD_FILE: &str = "revoked.told";
+
 /// `[security]` of a configuration that does not say off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecuritySpec {
@@ -47,7 +50,7 @@ pub struct NotItsKey(pub String);
 /// What a process with a key works with.
 pub struct Security {
     pub tls: Arc<Tls>,
-    revoked: Option<Arc<Revoked>>,
+    revoked: Arc<Revoked>,
     key: PathBuf,
     audit: Option<AuditLog>,
     authority: Option<String>,
@@ -59,9 +62,10 @@ impl Security {
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
         let Some(SecuritySpec { mode, key, revoked, audit, data, authority }) = &spec.security else { return Ok(None) };
         let file = KeyFile::read(key).context("security.key")?;
-        let revoked = revoked.as_ref().map(|path| Revoked::read(path).map(Arc::new)).transpose();
+        let revoked = Revoked::of_server(revoked.as_deref(), &spec.dir.join(TOLD_FILE));
         let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
-        let tls = Tls::of_server(&file, *mode, revoked.clone())?;
+        let revoked = Arc::new(revoked);
+        let tls = Tls::of_server(&file, *mode, Some(revoked.clone()))?;
         let tls = Arc::new(match data {
             Protection::Authenticated => tls,
             Protection::Private => tls.with_private_data(),
@@ -80,6 +84,11 @@ impl Security {
     /// Where servers of this process tell who came in.
     pub fn audit(&self) -> Audit {
         Audit::to(self.audit.as_ref().and_then(AuditLog::sink))
+    }
+
+    /// The list of revoked keys, for what the managers tell of it.
+    pub fn revoked(&self) -> Arc<Revoked> {
+        self.revoked.clone()
     }
 
     /// What is told of the key's end, again and again.
@@ -101,9 +110,7 @@ impl Security {
             let mut failed = false;
             loop {
                 tokio::time::sleep(LOOK_PAUSE).await;
-                if let Some(list) = &list {
-                    failed = look_at_list(list, failed);
-                }
+                failed = look_at_list(&list, failed);
                 look_at_key(&mut key);
             }
         };

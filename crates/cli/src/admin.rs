@@ -6,6 +6,7 @@ mod drain;
 mod events;
 mod fsck;
 mod hibernate;
+mod key;
 mod listing;
 mod manager;
 mod members;
@@ -71,6 +72,8 @@ enum Noun {
     Restore(restore::RestoreArgs),
     /// Make the cluster map anew from the disks, when all managers are lost
     RebuildMap(rebuild_map::RebuildMapArgs),
+    /// Keys that are taken away at all servers
+    Key(key::KeyArgs),
     /// Settings of the whole cluster
     Config(config::ConfigArgs),
     /// What somebody needs who is to help, in one text file, without secrets
@@ -107,6 +110,7 @@ impl AdminArgs {
             Noun::Backup(args) => args.run(context).await,
             Noun::Restore(args) => args.run(context),
             Noun::RebuildMap(args) => args.run(context),
+            Noun::Key(args) => args.run(context).await,
             Noun::Config(args) => args.run(context).await,
             Noun::SupportBundle(args) => args.run(context).await,
         }

@@ -4,6 +4,7 @@ pub mod backup;
 pub mod changes;
 pub mod data;
 pub mod events;
+pub mod keys;
 pub mod members;
 pub mod settings;
 pub mod status;

@@ -11,6 +11,7 @@ mod pgs;
 mod register;
 mod remove;
 mod replace;
+mod revoked;
 mod stripe_groups;
 mod take_up;
 mod volume_partitions;
@@ -145,6 +146,7 @@ impl State {
             Command::AddPartitions(c) => self.add_partitions(c),
             Command::RangeEnded(c) => self.range_ended(c),
             Command::BindNode(c) => self.bind_node(c),
+            Command::RevokeKeys(c) => self.revoke_keys(time, c),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::gray::GrayRecord;
 use crate::items::{Disk, Node, Volume};
 use crate::job::Job;
 use crate::pg::Pg;
-use crate::record::{Body, HeadRecord, Record, SettingRecord, VolumeRecord};
+use crate::record::{Body, HeadRecord, Record, RevokedRecord, SettingRecord, VolumeRecord};
 use crate::state::State;
 use crate::stripe::StripeGroup;
 use cairn_types::crc32c;
@@ -94,6 +94,11 @@ pub fn write<E>(state: &State, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> R
             Body::Gray(GrayRecord { disk: disk.get(), since_ns: gray.since.0, why: gray.why.clone() })
         }))
         .chain(state.marks().map(Body::Mark))
+        .chain(
+            state
+                .revoked()
+                .map(|(name, since)| Body::Revoked(RevokedRecord { name: name.to_owned(), since_ns: since.0 })),
+        )
         .chain(state.events().map(|event| Body::Event(event.clone())));
     for body in bodies {
         records += 1;
@@ -236,6 +241,9 @@ impl Reader {
             Body::Mark(mark) => {
                 let key = (cairn_types::PartitionId(mark.partition), cairn_types::NodeId(mark.node));
                 state.marks.insert(key, (mark.term, mark.index));
+            }
+            Body::Revoked(RevokedRecord { name, since_ns }) => {
+                state.revoked.insert(name, cairn_types::WallTime(since_ns));
             }
             Body::Event(event) => state.events.push_back(Arc::new(event)),
             Body::Gone(node) => drop(state.gone.insert(cairn_types::NodeId(node))),

@@ -6,10 +6,12 @@
 //! (who was heard, which disks are least used) is in it.
 mod binding;
 mod jobs;
+mod revoked;
 mod volumes;
 
 pub use binding::{BINDING_LEVEL, BindNode};
 pub use jobs::{AssignJob, CancelJob, ReportJob, StartJob};
+pub use revoked::{REVOKED_LEVEL, RevokeKeys};
 pub use volumes::{
     CreateVolume, DeleteVolume, PartitionAt, PartitionSettled, PartitionsBegun, RestoreVolume, SetPartitionMembers,
     SetVolume, TrashVolume,
@@ -31,7 +33,7 @@ pub struct LogItem {
     pub format: u32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 47"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 47, 48"
     )]
     pub command: Option<Command>,
 }
@@ -125,6 +127,8 @@ pub enum Command {
     CreateStripeGroups(CreateStripeGroups),
     #[prost(message, tag = "47")]
     BindNode(BindNode),
+    #[prost(message, tag = "48")]
+    RevokeKeys(RevokeKeys),
 }
 
 /// How far members of meta partitions got, as they said.
@@ -572,6 +576,7 @@ impl Command {
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::CreateStripeGroups(_) => STRIPE_LEVEL,
             Self::BindNode(_) => BINDING_LEVEL,
+            Self::RevokeKeys(_) => REVOKED_LEVEL,
             Self::ActivateLevel(command) => command.level,
             Self::SetConfig(command) => {
                 let level = |item: &ConfigValue| {

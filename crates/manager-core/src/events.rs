@@ -79,6 +79,7 @@ kinds! {
     VolumeRestored = 35, "volume-restored", "a volume is out of the trash again, as it was";
     NodeBound = 36, "node-bound", "a node is bound to the key that it shows: nobody with another one is that node";
     KeyRefused = 37, "key-refused", "somebody said that he is a node whose key has another name, or whose place is another's: a key at the wrong place, or a stolen one";
+    KeyRevoked = 38, "key-revoked", "an operator took keys away: they count no more at any server";
 }
 
 /// What has to be known from before a command.
@@ -251,6 +252,10 @@ impl State {
                         if former.is_empty() { String::new() } else { format!(", and not that of {former} any more") };
                     found.push((Kind::NodeBound, of_node(id), format!("{id} has the key of {holder}{instead}")));
                 }
+            }
+            Command::RevokeKeys(command) => {
+                let names = crate::problems::names_up_to(8, command.names.iter().cloned());
+                found.push((Kind::KeyRevoked, of_node(NodeId(0)), format!("revoked: {names}")));
             }
             Command::SetGray(command) => {
                 let disk = DiskId(command.disk);

@@ -9,6 +9,7 @@ pub(crate) mod partitions;
 mod problem;
 mod refused;
 mod restored;
+mod revoked;
 
 pub use problem::{Problem, Problems, Severity};
 
@@ -41,6 +42,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     chunks::missing(state, soft, &mut out);
     partitions::problems(state, soft, now, &mut out);
     nodes::problems(state, soft, now, &mut out);
+    revoked::forgotten(state, soft, &mut out);
     disks(state, soft, &mut out);
     gray(state, soft, &mut out);
     unreplaced(state, soft, &mut out);
@@ -49,9 +51,9 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     crate::first_volume::thin_partitions(state, &mut out);
     misplaced(state, soft, &mut out);
     volumes(state, &mut out);
+    bounded::used_up(state, &mut out);
     out
 }
-    bounded::used_up(state, &mut out);
 
 fn in_use(state: &State) -> impl Iterator<Item = &Pg> {
     state.pgs().filter(|pg| !pg.retired)

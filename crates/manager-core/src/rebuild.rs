@@ -225,6 +225,7 @@ impl Builder<'_> {
         next.job = beyond(now, next.job);
         // What was removed never comes back under its number.
         self.state.gone = base.gone.clone();
+        self.state.revoked = base.revoked.clone();
         if self.base.is_none() {
             self.say(
                 Weight::Note,
@@ -232,6 +233,14 @@ impl Builder<'_> {
             );
         }
         self.say(Weight::Note, forgotten(self.base.as_ref()));
+        self.say(
+            Weight::Note,
+            format!(
+                "names of revoked keys: {} of the backup; servers go on to refuse all that they were told (revoked.told in their \
+                 directories), and new ones do not know those of later: give them again, cairn admin key revoke NAME …",
+                self.state.revoked.len()
+            ),
+        );
     }
 
     fn put_node(&mut self, id: NodeId, uuid: DiskUuid, roles: Roles) {

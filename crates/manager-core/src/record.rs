@@ -18,7 +18,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub body: Option<Body>,
 }
 
@@ -58,6 +58,17 @@ pub(crate) enum Body {
     Mark(crate::marks::MarkOf),
     #[prost(message, tag = "16")]
     StripeGroup(crate::stripe::StripeGroupRecord),
+    #[prost(message, tag = "17")]
+    Revoked(RevokedRecord),
+}
+
+/// A name whose keys count no more.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RevokedRecord {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(uint64, tag = "2")]
+    pub since_ns: u64,
 }
 
 /// What is away for a time.

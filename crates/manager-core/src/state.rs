@@ -91,6 +91,8 @@ pub struct State {
     pub(crate) restored: Option<crate::restored::Restored>,
     /// Nodes that are no part of the cluster any more.
     pub(crate) gone: BTreeSet<NodeId>,
+    /// Names whose keys count no more, and since when. Not part of the cluster map.
+    pub(crate) revoked: BTreeMap<String, WallTime>,
     // Derived from the items.
     pub(crate) node_by_uuid: BTreeMap<DiskUuid, NodeId>,
     pub(crate) disk_by_uuid: BTreeMap<DiskUuid, DiskId>,

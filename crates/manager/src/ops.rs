@@ -17,6 +17,7 @@ mod register;
 mod renew;
 mod report;
 mod restored;
+mod revoked;
 mod session;
 pub(crate) mod split;
 mod status;

@@ -384,6 +384,10 @@ impl Service for Desk {
             Some(Opcode::GetConfig) => {
                 self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
             }
+            Some(Opcode::RevokeKeys) => {
+                let peer = request.peer.clone();
+                self.serve(r, reply, |m, q| async move { m.revoke_keys(peer.holder.as_ref(), q).await });
+            }
             Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
             Some(Opcode::TakeJob) => {
                 let peer = request.peer.clone();

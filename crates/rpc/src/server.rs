@@ -103,9 +103,6 @@ impl PeerInfo {
         Err(WireError::new(ErrorCode::NotPermitted, text))
     }
 
-    /// Has it written down that the service refused something for the rights of the key.
-    pub fn note_refusal(&self, opcode: Opcode, error: &WireError) {
-        let name = self.holder.as_ref().map(|holder| holder.name.as_str());
     /// Whether it is a metadata server with a partition of the volume; without a key nobody knows. A move of a partition
     /// may not have been heard of yet, so a refusal is to be repeated.
     pub fn must_serve(&self, volume: VolumeId) -> Result<(), WireError> {
@@ -121,6 +118,9 @@ impl PeerInfo {
         Err(WireError::new(ErrorCode::Unavailable, text))
     }
 
+    /// Has it written down that the service refused something for the rights of the key.
+    pub fn note_refusal(&self, opcode: Opcode, error: &WireError) {
+        let name = self.holder.as_ref().map(|holder| holder.name.as_str());
         self.audit.refused(&Refusal { from: self.addr.ip(), name, operation: opcode.name(), why: &error.message });
     }
 

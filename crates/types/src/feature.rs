@@ -31,12 +31,13 @@
 //! | 23 | manager: volumes whose file data is private (`private_data` of the cluster or a volume), which data nodes hold to |
 //! | 24 | partitions: sessions that a floor spares (`TakeSessions.live`, and what it leaves in the checkpoint); quotas take in nothing of which others have parts, and let go of what moves to others |
 //! | 25 | manager: ranges of inodes that are left out behind a map made anew (what that leaves in the checkpoint); partitions: kinds 7 to 9 of what `MendNamespace` mends |
+//! | 27 | manager: names of keys that were revoked (log command 48, and what it leaves in the checkpoint) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 25;
+pub const FEATURE_LEVEL: u32 = 27;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -94,7 +95,7 @@ mod tests {
     use crate::NodeId;
 
     /// Levels with which nothing came.
-    const NOTHING_NEW: &[u32] = &[11, 21];
+    const NOTHING_NEW: &[u32] = &[11, 21, 26];
 
     /// A level would be activated without what the table says of it, or one be used that another build gave a meaning.
     #[test]

@@ -165,7 +165,7 @@ impl Opcode {
 
             CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
             | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub
-            | CutCheckpoints => Audience::Admins,
+            | CutCheckpoints | RevokeKeys => Audience::Admins,
             // Members of a group compare what they have.
             ListDigests => Audience::AdminsAndNodes(Roles::DATA.with(Roles::MANAGER)),
 

@@ -200,6 +200,7 @@ opcodes! {
     Relay = 0x0701, common::RelayRequest => common::RelayResponse;
     RestoreVolume = 0x0702, manager::RestoreVolumeRequest => common::Empty;
     PurgeVolume = 0x0703, manager::PurgeVolumeRequest => common::Empty;
+    RevokeKeys = 0x0704, manager::RevokeKeysRequest => manager::RevokeKeysResponse;
 }
 
 impl Opcode {
@@ -243,6 +244,7 @@ impl Opcode {
                 | Self::ClearGray
                 | Self::GoOn
                 | Self::SplitPartition
+                | Self::RevokeKeys
         )
     }
     /// A namespace mutation: logged, exactly once.

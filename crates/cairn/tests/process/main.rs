@@ -65,6 +65,7 @@ mod replace;
 mod requests;
 mod rescue;
 mod restored;
+mod revoked;
 mod rust_client;
 mod secure;
 mod service;

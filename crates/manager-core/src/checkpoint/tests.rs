@@ -2,7 +2,8 @@
 use super::*;
 use crate::apply::tests::{cluster, empty_cluster, ok};
 use crate::command::{
-    ActivateLevel, Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, SetConfig, SetVolume,
+    ActivateLevel, Command, ConfigValue, CreatePgs, Disks, PartitionAt, PartitionsBegun, RevokeKeys, SetConfig,
+    SetVolume,
 };
 use cairn_types::PartitionId;
 use proptest::prelude::*;
@@ -49,6 +50,19 @@ fn golden_bytes() {
         "434149524e4d475201000000000000002e000000644a9e6a0a2c0a1009090909090909090909090909090909120474657374188094ebdc03301038014001480150015801600102000000d5321dfc4001"
     );
     assert_eq!(crc32c(&bytes_of(&sample())), 3_938_222_132, "the bytes of a state with every kind of item changed");
+}
+
+/// Keys that were taken away would count again once a manager starts from a checkpoint.
+#[test]
+fn revoked_names_are_kept() {
+    let mut state = sample();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    ok(&mut state, Command::RevokeKeys(RevokeKeys { names: names(&["bob", "alice"]) }));
+    ok(&mut state, Command::RevokeKeys(RevokeKeys { names: names(&["alice", "carol"]) }));
+    let read = read(&bytes_of(&state)).expect("a state");
+    assert_eq!(read.revoked().map(|(name, _)| name).collect::<Vec<_>>(), ["alice", "bob", "carol"]);
+    assert_eq!(read, state);
+    assert_ne!(read.revoked_sum(), sample().revoked_sum());
 }
 
 /// A member filled by a checkpoint would propose nothing new, or what others do not understand.

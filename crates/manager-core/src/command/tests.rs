@@ -25,6 +25,7 @@ fn golden() -> Vec<(Command, &'static str)> {
             Command::BindNode(BindNode { node: 17, holder: "n4".into(), former: "n3".into() }),
             "0801fa020a081112026e341a026e33",
         ),
+        (Command::RevokeKeys(RevokeKeys { names: vec!["n4".into()] }), "08018203040a026e34"),
         (Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 17, incarnation: 5 }] }), "08012a060a0408111005"),
         (Command::MemberFailed(MemberAt { pg: 1, disk: 2, epoch: 3 }), "08013a06080110021803"),
         (

@@ -18,7 +18,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::holder::Holder;
 use cairn_wire::manager::{
     ConfigItem, DiskReport, HeartbeatRequest, HeartbeatResponse, PgReport, RefusedRequests, ReportMemberRequest,
-    SuspectReport,
+    RevokedNames, SuspectReport,
 };
 use std::sync::Arc;
 
@@ -79,10 +79,9 @@ impl Manager {
             let map = news.then(|| state.map(request.map_version, Scope::Node(node), &leading.soft));
             let settings = node_settings(state, node);
             let managers = Some(self.marks_of_managers());
-            Ok((
-                HeartbeatResponse { map, term: leading.term, register_again: false, settings, managers, ..clock },
-                work,
-            ))
+            let revoked = news_of_revoked(state, &request);
+            let told = HeartbeatResponse { map, term: leading.term, settings, managers, revoked, ..clock };
+            Ok((told, work))
         })?;
         self.metrics.heartbeats.add(1);
         self.follow_up(node, work);
@@ -136,13 +135,13 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
     let mut work = Work::default();
     let node = NodeId(request.node);
     leading.soft.note_problem(node, shorten(&request.problem, PROBLEM_MAX));
+    leading.soft.levels.insert(node, request.feature_level);
     let named = |names: &[String]| names.iter().take(PLAIN_MAX).map(|name| shorten(name, PLAIN_NAME_MAX)).collect();
     leading.soft.plain.insert(node, (named(&request.plain), named(&request.plain_refused)));
     match request.revoked_sum {
         Some(sum) => drop(leading.soft.revoked.insert(node, (sum, request.revoked_kept))),
         None => drop(leading.soft.revoked.remove(&node)),
     }
-    leading.soft.levels.insert(node, request.feature_level);
     work.disks = take_disks(state, leading, node, request);
     for report in &request.pgs {
         let (Some(pg), disk) = (state.pg(PgId(report.pg)), DiskId(report.disk)) else { continue };
@@ -329,6 +328,13 @@ fn node_settings(state: &State, node: NodeId) -> Vec<ConfigItem> {
     let sessions_below =
         ConfigItem { key: "sessions_below".into(), value: state.next_session().to_string(), ..ConfigItem::default() };
     Key::OF_NODES.iter().map(item).chain([sessions_below]).collect()
+}
+
+/// The names of revoked keys, where the node was told others, or none, last.
+fn news_of_revoked(state: &State, request: &HeartbeatRequest) -> Option<RevokedNames> {
+    let sum = state.revoked_sum();
+    let names = || state.revoked().map(|(name, _)| name.to_owned()).collect();
+    request.revoked_sum.filter(|told| *told != sum).map(|_| RevokedNames { names: names(), sum })
 }
 
 fn disk_of(state: &State, report: &DiskReport) -> Option<DiskId> {

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without
 //! security; nobody says in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked
-//! asks nothing more, on connections that it has as on new ones; what needs TLS is not served outside of it. Not here:
+//! asks nothing more, on connections that it has as on new ones, and those that it has are closed; what needs TLS is not served outside of it. Not here:
 //! certificates' chains and dates (the handshake), who may ask what (`wire::audience`).
 
 use std::sync::Arc;
@@ -98,6 +98,14 @@ impl Admission {
         }
     }
 
+    /// Why nothing is answered to the peer any more: its key was revoked.
+    pub(crate) fn revoked(&mut self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::Held(held) => held.revoked(),
+        }
+    }
+
     /// Why a request is not for the service, if it is not.
     pub(crate) fn refusal(&mut self, opcode: u16) -> Option<WireError> {
         let Self::Held(held) = self else { return None };
@@ -106,16 +114,20 @@ impl Admission {
 }
 
 impl Held {
-    fn refusal(&mut self, opcode: u16) -> Option<WireError> {
-        let refused = |text: String| Some(WireError::new(ErrorCode::NotPermitted, text));
+    fn revoked(&mut self) -> Option<&str> {
         if let Some(list) = self.tls.revoked()
             && list.version() != self.version
         {
             self.version = list.version();
             self.revoked = is_revoked(&self.tls, &self.holder);
         }
-        if let Some(text) = &self.revoked {
-            return refused(text.clone());
+        self.revoked.as_deref()
+    }
+
+    fn refusal(&mut self, opcode: u16) -> Option<WireError> {
+        let refused = |text: String| Some(WireError::new(ErrorCode::NotPermitted, text));
+        if let Some(text) = self.revoked() {
+            return refused(text.to_owned());
         }
         // Of an operation that is not in the table nobody knows for whom it is; the service would not know it either.
         let opcode = Opcode::from_code(opcode)?;

@@ -196,6 +196,13 @@ impl Conn {
         {
             return Err(Closed(reason, std::mem::take(&mut self.text)));
         }
+        // It was told why, if it asked; what it waits for is not for it any more.
+        if drained
+            && let Phase::Serving(_, admission) = &mut self.phase
+            && let Some(why) = admission.revoked()
+        {
+            return Err(Closed(CloseReason::NotAllowed, why.to_owned()));
+        }
         if self.stopping && drained && self.in_flight() == 0 {
             return Err(Closed(CloseReason::Shutdown, "the server stops".to_owned()));
         }
@@ -364,6 +371,9 @@ impl Conn {
                 }
                 if peer.holder.is_none() {
                     add(&self.shared.stats.connections_plain, 1);
+                    if self.shared.identity.tls().is_some() {
+                        self.shared.plain.enter(&plain::name_of(self.addr.ip(), &peer.hello));
+                    }
                 }
                 let admission = Admission::of(&peer, self.shared.identity.tls());
                 self.phase = Phase::Serving(Arc::new(peer), admission);
@@ -371,9 +381,6 @@ impl Conn {
                 let pushed =
                     self.sink
                         .lock()
-                    if self.shared.identity.tls().is_some() {
-                        self.shared.plain.enter(&plain::name_of(self.addr.ip(), &peer.hello));
-                    }
                         .out
                         .push(Flags::RESPONSE, OPCODE_HELLO, header.request_id, Payload::None, |out| ours.encode(out));
                 pushed.expect("a hello fits a frame");
@@ -427,6 +434,9 @@ impl Conn {
         let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
         let audit = self.shared.config.audit.clone();
         let holder = holder.map_err(|error| {
+            if self.stream.is_plain() {
+                self.shared.plain.refused(plain::name_of(self.addr.ip(), &theirs), Instant::now());
+            }
             let name = self.stream.holder().map(|holder| holder.name);
             let (from, name) = (self.addr.ip(), name.as_deref());
             audit.refused(&Refusal { from, name, operation: "hello", why: &error.message });
@@ -434,9 +444,6 @@ impl Conn {
         })?;
         let (addr, protection) = (self.addr, self.stream.protection());
         let peer = PeerInfo { addr, hello: theirs, version, holder, protection, audit, node_keys };
-            if self.stream.is_plain() {
-                self.shared.plain.refused(plain::name_of(self.addr.ip(), &theirs), Instant::now());
-            }
         if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
             sink.entered(&peer);
         }
@@ -543,6 +550,9 @@ impl Drop for Conn {
             && peer.holder.is_none()
         {
             self.shared.stats.connections_plain.fetch_sub(1, Relaxed);
+            if self.shared.identity.tls().is_some() {
+                self.shared.plain.leave(&plain::name_of(self.addr.ip(), &peer.hello));
+            }
         }
         let unsent = {
             let mut queue = self.sink.lock();
@@ -550,9 +560,6 @@ impl Drop for Conn {
             queue.waker = None;
             self.records.append(&mut queue.records);
             std::mem::take(&mut queue.out)
-            if self.shared.identity.tls().is_some() {
-                self.shared.plain.leave(&plain::name_of(self.addr.ip(), &peer.hello));
-            }
         };
         self.hand_on_records();
         drop(unsent);

@@ -100,6 +100,11 @@ impl ReplySink {
         self.tell(|queue| queue.evicted = true);
     }
 
+    /// Has the connection look whether its key still counts.
+    pub(crate) fn look(&self) {
+        self.tell(|_| {});
+    }
+
     fn tell(&self, what: impl FnOnce(&mut Queue)) {
         let waker = {
             let mut queue = self.queue.lock();

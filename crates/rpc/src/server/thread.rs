@@ -30,6 +30,9 @@ use crate::stream::{Peer, Stream};
 /// Wait after `accept` failed, which happens when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that ask nothing look so often whether the list of revoked keys is another one.
+const REVOKED_LOOK: Duration = Duration::from_secs(1);
+
 /// A connection on its way from the accepting thread to its own. Their number is bounded by `connections_max`.
 pub(super) struct Accepted {
     pub(super) stream: Arrived,
@@ -170,6 +173,12 @@ impl Registry {
         sinks.push(Arc::downgrade(sink));
     }
 
+    /// Each looks whether its key still counts.
+    fn look_all(&self) {
+        let sinks: Vec<_> = self.sinks.lock().iter().filter_map(Weak::upgrade).collect();
+        sinks.iter().for_each(|sink| sink.look());
+    }
+
     fn stop_all(&self) {
         let sinks = std::mem::take(&mut *self.sinks.lock());
         sinks.iter().filter_map(Weak::upgrade).for_each(|sink| sink.stop());
@@ -187,6 +196,10 @@ async fn run(
     let accepting = acceptor.map(|(listener, threads)| tokio::spawn(accept(shared.clone(), listener, threads)));
     let registry = Registry::default();
     let mut conns = JoinSet::new();
+    let revoked_version = || Some(shared.identity.tls()?.revoked()?.version());
+    let mut seen = revoked_version();
+    let mut look = tokio::time::interval(REVOKED_LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut trim = tokio::time::interval(POOL_TRIM_EVERY);
     trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let grace = loop {
@@ -202,6 +215,12 @@ async fn run(
                 serve(&shared, &hub, &registry, &mut conns, accepted);
             }
             Some(ended) = conns.join_next() => report_panic(ended),
+            _ = look.tick(), if seen.is_some() => {
+                if revoked_version() != seen {
+                    seen = revoked_version();
+                    registry.look_all();
+                }
+            }
             _ = trim.tick(), if accepting.is_some() => shared.config.pool.trim(),
         }
     };

@@ -213,7 +213,16 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     assert!(echo(&bob, &server).is_ok());
     std::fs::write(&list, "bob\n").expect("a list");
     revoked.look().expect("read");
-    let Err(CallError::Remote(error)) = echo(&bob, &server) else { panic!("the connection that he has goes on") };
+    let Err(error) = echo(&bob, &server) else { panic!("the connection that he has goes on") };
+    assert!(error.to_string().contains("revoked"), "{error}");
+    // Connections are closed, of who asks and of who asks nothing.
+    let carol = client_as(keys.client("carol", Caller::Client));
+    assert!(echo(&carol, &server).is_ok());
+    let stats = server.stats();
+    std::fs::write(&list, "bob\ncarol\n").expect("a list");
+    revoked.look().expect("read");
+    until(|| stats.connections_open.load(Relaxed) == 0);
+    let Err(error) = echo(&carol, &server) else { panic!("she comes in again") };
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
