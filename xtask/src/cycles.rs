@@ -23,7 +23,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("erasure", 10),
     ("fuse", 7),
     ("manager", 12),
-    ("manager-core", 40),
+    ("manager-core", 42),
     ("meta", 32),
     ("meta-core", 34),
     ("model", 6),

@@ -18,7 +18,7 @@ use crate::pg::Pg;
 use crate::record::{Body, HeadRecord, Record, RevokedRecord, SettingRecord, VolumeRecord};
 use crate::state::State;
 use crate::stripe::StripeGroup;
-use cairn_types::crc32c;
+use cairn_types::{NodeId, PartitionId, WallTime, crc32c};
 use prost::Message;
 use std::sync::Arc;
 
@@ -235,18 +235,15 @@ impl Reader {
                 state.hibernations.insert(target, hibernation);
             }
             Body::Gray(GrayRecord { disk, since_ns, why }) => {
-                let since = cairn_types::WallTime(since_ns);
+                let since = WallTime(since_ns);
                 state.grays.insert(cairn_types::DiskId(disk), crate::gray::Gray { since, why });
             }
             Body::Mark(mark) => {
-                let key = (cairn_types::PartitionId(mark.partition), cairn_types::NodeId(mark.node));
-                state.marks.insert(key, (mark.term, mark.index));
+                state.marks.insert((PartitionId(mark.partition), NodeId(mark.node)), (mark.term, mark.index));
             }
-            Body::Revoked(RevokedRecord { name, since_ns }) => {
-                state.revoked.insert(name, cairn_types::WallTime(since_ns));
-            }
+            Body::Revoked(it) => drop(state.revoked.insert(it.name, WallTime(it.since_ns))),
             Body::Event(event) => state.events.push_back(Arc::new(event)),
-            Body::Gone(node) => drop(state.gone.insert(cairn_types::NodeId(node))),
+            Body::Gone(node) => drop(state.gone.insert(NodeId(node))),
             Body::End(records) => {
                 if records != self.records {
                     return Err("records are missing");

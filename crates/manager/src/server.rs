@@ -20,8 +20,8 @@ use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
-    CancelJobRequest, EnsurePgsRequest, EnsurePgsResponse, HeartbeatRequest, OpenSessionResponse, RegisterRequest,
-    ReportJobRequest, StartJobRequest, StatusRequest, TakeJobRequest,
+    CancelJobRequest, EnsurePgsRequest, EnsurePgsResponse, GetConfigRequest, HeartbeatRequest, OpenSessionResponse,
+    RegisterRequest, ReportJobRequest, StartJobRequest, StatusRequest, TakeJobRequest,
 };
 use parking_lot::Mutex;
 use std::convert::Infallible;
@@ -381,9 +381,7 @@ impl Service for Desk {
             Some(Opcode::DeleteVolume) => self.serve(r, reply, |m, q| async move { m.delete_volume(q).await }),
             Some(Opcode::RestoreVolume) => self.serve(r, reply, |m, q| async move { m.restore_volume(q).await }),
             Some(Opcode::PurgeVolume) => self.serve(r, reply, |m, q| async move { m.purge_volume(q).await }),
-            Some(Opcode::GetConfig) => {
-                self.serve(r, reply, |m, _: cairn_wire::manager::GetConfigRequest| async move { m.get_config() });
-            }
+            Some(Opcode::GetConfig) => self.serve(r, reply, |m, _: GetConfigRequest| async move { m.get_config() }),
             Some(Opcode::RevokeKeys) => {
                 let peer = request.peer.clone();
                 self.serve(r, reply, |m, q| async move { m.revoke_keys(peer.holder.as_ref(), q).await });
@@ -409,9 +407,7 @@ impl Service for Desk {
             Some(Opcode::Hibernate) => self.serve(r, reply, |m, q| async move { m.hibernate(q).await }),
             Some(Opcode::ListEvents) => self.serve(r, reply, |m, q| async move { m.list_events(&q) }),
             Some(Opcode::ClearGray) => self.serve(r, reply, |m, q| async move { m.clear_gray(q).await }),
-            Some(Opcode::GoOn) => {
-                self.serve(r, reply, |m, request| async move { m.go_on(request).await });
-            }
+            Some(Opcode::GoOn) => self.serve(r, reply, |m, q| async move { m.go_on(q).await }),
             Some(Opcode::SplitPartition) => self.serve(r, reply, |m, q| async move { m.split_partition(q).await }),
             Some(Opcode::ForcePg) => self.serve(r, reply, |m, q| async move { m.force_pg(q).await }),
             other => {

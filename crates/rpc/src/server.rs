@@ -103,8 +103,8 @@ impl PeerInfo {
         Err(WireError::new(ErrorCode::NotPermitted, text))
     }
 
-    /// Whether it is a metadata server with a partition of the volume; without a key nobody knows. A move of a partition
-    /// may not have been heard of yet, so a refusal is to be repeated.
+    /// Whether it is a metadata server with a partition of the volume; without a key nobody knows. That a partition
+    /// moved may not have been heard of yet, so who is refused repeats it.
     pub fn must_serve(&self, volume: VolumeId) -> Result<(), WireError> {
         let Some(holder) = &self.holder else { return Ok(()) };
         self.must_have(Roles::META, "work on a volume's data")?;

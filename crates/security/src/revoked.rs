@@ -1,8 +1,8 @@
 //! [`Revoked`]: names of holders that are let in no more: those of a file that is looked at again and again, and those
 //! that the cluster's managers told, which are kept in a file of the process.
 //!
-//! Invariants: a file that is gone or cannot be read takes no name off the list; what was told once counts for ever, and
-//! is told again by whoever has forgotten it in vain; each look or word that made another list raises the version.
+//! Invariants: a file that is gone or cannot be read takes no name off the list; what was told once counts for ever,
+//! whoever forgets it; each look or word that made another list raises the version.
 use crate::error::SecurityError;
 use crate::secret_file::write_secret;
 use cairn_wire::holder::{Holder, sum_of_names};

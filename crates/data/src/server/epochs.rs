@@ -3,8 +3,8 @@
 //! ends what was open on its own disk, and nobody waits for that.
 //!
 //! Invariants: nothing is answered under an epoch that is not durable on the disk; a primary takes writes only when
-//! every receiver is durably in the epoch; where there are keys, only managers tell what is new, and a primary's word is
-//! the question whether the members know it.
+//! every receiver is durably in the epoch; where there are keys, only managers tell what is new, and a primary asks the
+//! members whether they know it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! RevokeKeys: names whose keys count no more. They are in the managers' log, and answers to heartbeats tell them to all
-//! servers, which keep them.
+//! RevokeKeys: names whose keys count no more. They are in the managers' log, and answers to heartbeats tell servers,
+//! which keep them.
 //!
 //! Invariants: nobody takes away the key that he shows, nor that of this manager: with it he could not go on; a name
 //! that was revoked once stays so. Not here: what servers do with a name (`security::Revoked`, `rpc`).

@@ -3,8 +3,9 @@
 //!
 //! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without
 //! security; nobody says in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked
-//! asks nothing more, on connections that it has as on new ones, and those that it has are closed; what needs TLS is not served outside of it. Not here:
-//! certificates' chains and dates (the handshake), who may ask what (`wire::audience`).
+//! asks nothing more, on connections that it has as on new ones, and those that it has are closed; what needs TLS is
+//! not served outside of it. Not here: certificates' chains and dates (the handshake), who may ask what
+//! (`wire::audience`).
 
 use std::sync::Arc;
 
