@@ -141,6 +141,7 @@ pub(crate) fn forgotten(backup: Option<&State>) -> String {
     let known = if known.is_empty() { String::new() } else { format!(" (the backup has: {})", known.join(", ")) };
     format!(
         "drains, hibernations, marks of gray disks and events are forgotten{known}: begin drains and hibernations again where they are \
-         still wanted"
+         still wanted; keys that were taken away since the backup are unknown to servers that are new, others keep their names in the file \
+         revoked.told: give these again (cairn admin key revoke)"
     )
 }

@@ -11,6 +11,7 @@
 //! where what was found contradicts itself: the contradiction is named, and there is no state. No member is told to
 //! delete anything before all members of its group have served together. Not here: reading directories and writing the
 //! state into one (the `rescue` crate).
+use crate::command::REVOKED_LEVEL;
 use crate::items::{Cluster, NODE_ID_FIRST, Node, Partition, Roles, Volume, clip, volume_name_flaw};
 use crate::maintenance::forgotten;
 use crate::pg::{FORMERS_MAX, Former, Pg};
@@ -226,6 +227,10 @@ impl Builder<'_> {
         // What was removed never comes back under its number.
         self.state.gone = base.gone.clone();
         self.state.revoked = base.revoked.clone();
+        if !self.state.revoked.is_empty() {
+            // A build that does not know them would serve them again.
+            self.state.level = REVOKED_LEVEL;
+        }
         if self.base.is_none() {
             self.say(
                 Weight::Note,
@@ -233,14 +238,6 @@ impl Builder<'_> {
             );
         }
         self.say(Weight::Note, forgotten(self.base.as_ref()));
-        self.say(
-            Weight::Note,
-            format!(
-                "names of revoked keys: {} of the backup; servers go on to refuse all that they were told (revoked.told in their \
-                 directories), and new ones do not know those of later: give them again, cairn admin key revoke NAME …",
-                self.state.revoked.len()
-            ),
-        );
     }
 
     fn put_node(&mut self, id: NodeId, uuid: DiskUuid, roles: Roles) {

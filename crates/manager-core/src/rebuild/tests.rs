@@ -138,8 +138,13 @@ fn what_was_drained_is_told() {
     let mut old = before();
     let target = || Some((&crate::maintenance::Target::Node(NodeId(17))).into());
     ok(&mut old, Command::SetDrain(crate::command::SetDrain { target: target(), cancel: false }));
+    ok(&mut old, Command::RevokeKeys(crate::command::RevokeKeys { names: vec!["alice".into()] }));
     let (new, remarks) = rebuild(Some(old.clone()), &found(&old), &wanted());
-    assert_eq!(new.expect("a state").drains().count(), 0);
+    let new = new.expect("a state");
+    assert_eq!(new.drains().count(), 0);
+    assert_eq!(new.revoked().map(|(name, _)| name).collect::<Vec<_>>(), ["alice"], "keys stay taken away");
+    assert!(new.level() >= 27 && again(&new) == new);
+    assert!(remarks.iter().any(|remark| remark.text.contains("cairn admin key revoke")), "{remarks:?}");
     assert!(remarks.iter().any(|remark| remark.text.contains("(the backup has: drain of node n17)")), "{remarks:?}");
 }
 
