@@ -10,6 +10,7 @@
 pub mod border;
 pub mod copies;
 pub mod file;
+pub mod key;
 pub mod names;
 pub mod record;
 pub mod registry;

@@ -1,6 +1,6 @@
 //! Answers of several values, as bytes in little-endian order: the Java class `Record` reads them. Both come in one
 //! jar.
-use cairn_sdk::{DirEntry, FileKind, Metadata, Place, Quota, Space};
+use cairn_sdk::{DirEntry, FileKind, Metadata, OwnKey, Place, Quota, Space};
 
 /// Bytes of [`metadata`].
 pub const METADATA: usize = 64;
@@ -54,6 +54,14 @@ pub fn places(places: &[Place]) -> Vec<u8> {
             }
         }
     }
+    record
+}
+
+/// When it was made and when it ends (64 bits each), its name (16-bit length and bytes), its text.
+pub fn own_key(own: &OwnKey) -> Vec<u8> {
+    let mut record = [own.made.to_le_bytes(), own.until.to_le_bytes()].concat();
+    text(&own.name, &mut record);
+    record.extend_from_slice(own.key.secret());
     record
 }
 

@@ -1,9 +1,10 @@
 //! The native methods that Java declares are those that are here.
 const JAVA: &str = include_str!("../../../hadoop/src/main/java/io/cairn/hadoop/Native.java");
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("border.rs"),
     include_str!("copies.rs"),
     include_str!("file.rs"),
+    include_str!("key.rs"),
     include_str!("names.rs"),
     include_str!("tree.rs"),
     include_str!("volume.rs"),

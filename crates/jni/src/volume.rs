@@ -1,8 +1,8 @@
 //! Connecting, and what is done with single files and directories by paths.
-use crate::border::{Env, bytes_of, done, guard, invalid, path, text};
+use crate::border::{Env, all, bytes_of, done, guard, invalid, path, text};
 use crate::record;
 use crate::registry::{DIRECTORIES, FILES, VOLUMES};
-use cairn_sdk::{ConnectOptions, Rename, Result, SetMetadata, SetTime, Volume};
+use cairn_sdk::{ConnectOptions, Key, Rename, Result, SetMetadata, SetTime, Volume};
 use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jlong};
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -13,7 +13,8 @@ const CLOSE_VISIBLE: jint = 2;
 /// "Leave it as it is" of `setMetadata`.
 const SAME: jlong = jlong::MIN;
 
-/// The number of a connection, or 0. Modes of what is made are taken as they are: Hadoop has a mask of its own.
+/// The number of a connection, or 0. Modes of what is made are taken as they are: Hadoop has a mask of its own. The key
+/// is one that was handed on, and where it was found, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_connect(
     env: *mut JNIEnv,
@@ -25,6 +26,8 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_connect(
     timeout_ms: jlong,
     connect_timeout_ms: jlong,
     memory_max: jlong,
+    key: jbyteArray,
+    key_from: jbyteArray,
 ) -> jlong {
     // SAFETY: as Java calls.
     let env = unsafe { Env::new(env) };
@@ -38,6 +41,10 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_connect(
         options.timeout = given(timeout_ms).map_or(options.timeout, Duration::from_millis);
         options.connect_timeout = given(connect_timeout_ms).map_or(options.connect_timeout, Duration::from_millis);
         options.memory_max = given(memory_max).and_then(|max| max.try_into().ok()).unwrap_or(options.memory_max);
+        if !key.is_null() {
+            let from = text(&env, key_from, "where the key was found")?.unwrap_or_default();
+            options.key = Some(Key::handed_on(&all(&env, key, "the key")?, &from));
+        }
         let name = text(&env, volume, "volume")?.unwrap_or_else(|| "default".into());
         Ok(VOLUMES.add(0, Volume::connect(&options, &name)?))
     })

@@ -1,5 +1,6 @@
 //! A connection that works: threads, a session, the volume behind it.
 use crate::error::{Error, Result};
+use crate::key::Key;
 use crate::options::ConnectOptions;
 use cairn_client::{Client, own_process};
 use cairn_vfs::{Caller, Vfs, VfsError, VfsOptions};
@@ -159,6 +160,7 @@ async fn reach(options: &ConnectOptions, addresses: Vec<String>, cluster: &str, 
         rack: options.rack.clone(),
         patience: options.timeout,
         connect_patience: options.connect_timeout.min(options.timeout),
+        key: options.key.as_ref().map(Key::choice).unwrap_or_default(),
         ..cairn_client::ConnectOptions::new(addresses)
     };
     let client = Client::connect(connect).await.map_err(|error| Error::from_client(cluster, &error.named(cluster)))?;

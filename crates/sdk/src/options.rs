@@ -1,5 +1,6 @@
 //! How to connect, and how to open.
 use crate::error::{Error, Result};
+use crate::key::Key;
 use cairn_client::uri::{DEFAULT_CLUSTER, parse_addresses};
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ pub struct ConnectOptions {
     pub rack: String,
     /// Taken off the modes of what is made. `None`: the process's own, as it is when it connects.
     pub umask: Option<u32>,
+    /// The key that is shown. `None`: the one in the file that `$CAIRN_KEY` names, or else that of this user for the
+    /// cluster, or else none.
+    pub key: Option<Key>,
 }
 
 impl Default for ConnectOptions {
@@ -35,6 +39,7 @@ impl Default for ConnectOptions {
             memory_max: 256 << 20,
             rack: String::new(),
             umask: None,
+            key: None,
         }
     }
 }

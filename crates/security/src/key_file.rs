@@ -24,11 +24,17 @@ impl KeyFile {
     /// Reads a file that is nobody's but its owner's. One whose time is over is refused: everybody else would refuse it
     /// too.
     pub fn read(path: &Path) -> Result<Self, SecurityError> {
-        let file = Self::read_any(path)?;
-        if file.holder.until <= now() {
-            return Err(SecurityError::Ended { path: path.to_path_buf(), when: date(file.holder.until) });
+        Ok(Self::read_with_text(path)?.0)
+    }
+
+    /// The same, with the text of the file: for handing the key on to those whom its holder trusts with it.
+    pub fn read_with_text(path: &Path) -> Result<(Self, Vec<u8>), SecurityError> {
+        let text = read_secret(path)?;
+        let file = Self::parse(path, &text)?;
+        match file.holder.until <= now() {
+            true => Err(SecurityError::Ended { path: path.to_path_buf(), when: date(file.holder.until) }),
+            false => Ok((file, text)),
         }
-        Ok(file)
     }
 
     /// Reads a file, also one whose time is over.

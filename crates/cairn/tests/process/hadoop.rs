@@ -4,7 +4,13 @@
 //! Where there is no Java or no Maven, or Maven gets no packages, the tests say that they are skipped.
 use crate::bindings::{SMALL, bash, blocks, root, run_within};
 use crate::disturb::{WITH_SPARE, disturb};
+use crate::secure::{file, give_keys};
 use crate::support::{Cluster, text};
+use cairn_client::key::KEY_VARIABLE;
+use cairn_security::{Authority, Wanted, write_secret};
+use cairn_types::NodeId;
+use cairn_wire::audience::Caller;
+use cairn_wire::rights::Rights;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +24,8 @@ const LONG: Duration = Duration::from_secs(900);
 const ROWS_UNDER_KILLS: usize = 1_000_000;
 /// Methods of Hadoop's suites that pass, at least. Those that an option excludes are listed in `hadoop/src/test`.
 const PASSED_MIN: usize = 567;
+/// Methods of `Tokens` where there is a key; one is for where there is none.
+const TOKENS_PASSED: usize = 4;
 
 /// Where cargo put the native library that this test program was built with.
 fn library() -> PathBuf {
@@ -39,8 +47,14 @@ fn out() -> PathBuf {
 
 /// `scripts/hadoop.sh` with the library under test.
 fn script(arguments: &[&str]) -> Output {
+    script_with(arguments, &[])
+}
+
+/// The same with keys in files that variables name, or none.
+fn script_with(arguments: &[&str], keys: &[(&str, PathBuf)]) -> Output {
     let mut command = Command::new(root().join("scripts/hadoop.sh"));
     command.args(arguments).env("CAIRN_JNI", library()).env("CAIRN_HADOOP_OUT", out()).current_dir(root());
+    command.env_remove(KEY_VARIABLE).envs(keys.iter().map(|(variable, path)| (variable, path)));
     run_within(&mut command, LONG)
 }
 
@@ -80,6 +94,31 @@ fn the_jar_passes_the_suites_of_hadoop() {
     // Sessions, and what was open in them, were ended.
     let fsck = cluster.ok(&["admin", "fsck"]);
     assert!(!fsck.contains("wrong"), "{fsck}");
+}
+
+/// Tasks of a job would be strangers to a cluster that requires keys, or a key would be shown to whoever reads a log.
+#[test]
+fn jobs_bring_the_key_of_who_submits_them() {
+    if !is_built() {
+        return;
+    }
+    let mut cluster = Cluster::prepare(SMALL);
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "alice"));
+    cluster.start_all();
+    cluster.wait_volume();
+    let authority = Authority::open(&cluster.path("authority")).expect("the authority");
+    let (name, rights) = ("job-1".to_owned(), Rights::everything());
+    let wanted = Wanted { name, caller: Caller::Client, node: NodeId(0), life: 0, rights, again: false };
+    let ended = authority.issue(&wanted).expect("a key");
+    write_secret(&file(&cluster, "ended"), &ended, false).expect("written");
+    let keys = [(KEY_VARIABLE, "alice"), ("CAIRN_TEST_ENDED_KEY", "ended"), ("CAIRN_TEST_ADMIN_KEY", "ops")];
+    let keys = keys.map(|(variable, name)| (variable, file(&cluster, name)));
+    let output = script_with(&["run", &cluster.address, "Tokens"], &keys);
+    let said = text(&output.stdout);
+    let whole = format!("suites: 1, {TOKENS_PASSED} passed, 0 failed, 1 skipped");
+    assert!(output.status.success() && said.contains(&whole), "{said}\n{}", text(&output.stderr));
+    cluster.check_logs();
 }
 
 /// A reader who copies the commands and the program of the guide gets something that does not compile or work.

@@ -32,6 +32,7 @@ import org.apache.hadoop.fs.PathHandle;
 import org.apache.hadoop.fs.QuotaUsage;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.DataChecksum;
 import org.apache.hadoop.util.Progressable;
 
@@ -446,10 +447,15 @@ public class CairnFileSystem extends CairnAttributes {
         }
     }
 
+    /** Of tokens that carry the key of who submits a job to its tasks; null where no key is shown. */
     @Override
     public String getCanonicalServiceName() {
-        // There are no tokens: who acts is the user of the process.
-        return null;
+        return volumes.keys().serviceName();
+    }
+
+    @Override
+    public Token<?> getDelegationToken(String renewer) throws IOException {
+        return volumes.keys().token(renewer);
     }
 
     /** Files that are open for writing are closed too, as HDFS does. */

@@ -45,7 +45,9 @@ final class Native {
     static native byte[] copies();
 
     static native long connect(byte[] cluster, byte[] volume, byte[] rack, int flags, long timeoutMs,
-            long connectTimeoutMs, long memoryMax);
+            long connectTimeoutMs, long memoryMax, byte[] key, byte[] keyFrom);
+
+    static native byte[] ownKey(byte[] cluster);
 
     static native int disconnect(long volume);
 

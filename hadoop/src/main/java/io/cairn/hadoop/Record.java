@@ -130,7 +130,7 @@ final class Record {
         return names;
     }
 
-    private static String shortText(ByteBuffer from) {
+    static String shortText(ByteBuffer from) {
         return text(from, Short.toUnsignedInt(from.getShort()));
     }
 

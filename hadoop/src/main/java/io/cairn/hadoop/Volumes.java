@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.security.token.Token;
 
 /**
  * Volumes of a cluster by the first name of paths, connected when they are first used. Of {@code cairn://volume@host:port/} there is one,
@@ -22,6 +23,7 @@ final class Volumes {
     private final String only;
     private final String usual;
     private final Configuration conf;
+    private final Keys keys;
     private final Map<String, Long> connected = new HashMap<>();
     private boolean closed;
 
@@ -55,6 +57,11 @@ final class Volumes {
         cluster = managers.isEmpty() ? null : managers.getBytes(StandardCharsets.UTF_8);
         usual = only != null ? only : conf.getTrimmed(CairnFileSystem.VOLUME, "default");
         this.conf = conf;
+        keys = new Keys(cluster);
+    }
+
+    Keys keys() {
+        return keys;
     }
 
     /** That of the usual file system, if it is one of Cairn. */
@@ -125,8 +132,9 @@ final class Volumes {
         long connectTimeout = conf.getTimeDuration(CairnFileSystem.CONNECT_TIMEOUT, 30_000, TimeUnit.MILLISECONDS);
         long memory = conf.getLongBytes(CairnFileSystem.MEMORY_MAX, 256L << 20);
         byte[] rack = conf.getTrimmed(CairnFileSystem.RACK, "").getBytes(StandardCharsets.UTF_8);
-        long volume = Native.connect(cluster, name.getBytes(StandardCharsets.UTF_8), rack, flags, timeout,
-                connectTimeout, memory);
+        Token<?> token = keys.handedOn();
+        long volume = Native.connect(cluster, name.getBytes(StandardCharsets.UTF_8), rack, flags, timeout, connectTimeout,
+                memory, token == null ? null : token.getPassword(), token == null ? null : Keys.from(token));
         if (volume == 0) {
             throw Errors.of(path);
         }

@@ -2,6 +2,7 @@ package io.cairn.hadoop.contract;
 
 import io.cairn.hadoop.Behaviour;
 import io.cairn.hadoop.Recovery;
+import io.cairn.hadoop.Tokens;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -38,6 +39,7 @@ public final class RunSuites {
         suites.addAll(Arrays.asList(BaseSuites.ALL));
         suites.add(Behaviour.class);
         suites.add(Recovery.class);
+        suites.add(Tokens.class);
         List<String> wanted = Arrays.asList(names);
         int passed = 0;
         int failed = 0;
