@@ -18,6 +18,10 @@ use std::time::Duration;
 /// too slow.
 const SLOW: Duration = Duration::from_millis(2500);
 
+/// More lanes that are silent than may be slow are looked at after so long: the cause is likelier this machine, or its
+/// network.
+const ALL_SILENT: Duration = Duration::from_secs(1);
+
 /// A chunk that this session writes.
 #[derive(Debug)]
 pub(crate) struct OpenChunk {
@@ -35,6 +39,8 @@ pub(crate) struct OpenChunk {
     /// No more parts; seal when all is durable.
     pub closing: bool,
     sent: VecDeque<Sent>,
+    /// Parts of `sent` that some lane has not acknowledged.
+    in_flight: usize,
 }
 
 #[derive(Debug)]
@@ -44,8 +50,10 @@ struct Sent {
     /// Where it lies in the space of the chunk, filler included.
     offset: u64,
     places: Vec<Place>,
-    /// Since when all but a few lanes have done what they were asked for.
-    few_since: Option<Time>,
+    /// Places that are not acknowledged.
+    owed: usize,
+    /// Since when all but a few lanes have acknowledged it, and have it durably.
+    few_since: [Option<Time>; 2],
 }
 
 /// What a lane has of a part.
@@ -59,15 +67,16 @@ struct Place {
 
 impl Sent {
     fn is_acknowledged(&self) -> bool {
-        self.places.iter().all(|place| place.acknowledged)
+        self.owed == 0
     }
 }
 
 impl OpenChunk {
     pub fn new(lanes: Vec<Lane>, kind: ExtentKind, spare: usize) -> Self {
         assert!(!lanes.is_empty(), "somebody takes what is written");
+        assert!(lanes.is_sorted_by_key(|lane| lane.number), "readers look at columns in this order");
         let set = matches!(kind, ExtentKind::Set(_)).then(|| Arc::new(record(&lanes)));
-        Self { lanes, kind, set, spare, end: 0, unasked: 0, closing: false, sent: VecDeque::new() }
+        Self { lanes, kind, set, spare, end: 0, unasked: 0, closing: false, sent: VecDeque::new(), in_flight: 0 }
     }
     /// The name by which extents know it.
     pub fn id(&self) -> ChunkId {
@@ -132,7 +141,7 @@ impl OpenChunk {
             end: offset + cut.len(),
             acknowledged: false,
         };
-        let places = placed.iter().map(place).collect();
+        let places: Vec<Place> = placed.iter().map(place).collect();
         // What no lane has would count as durable.
         let stored: u64 = placed.iter().map(|(_, _, cut)| cut.len()).sum();
         match self.kind {
@@ -144,13 +153,15 @@ impl OpenChunk {
         }
         let (kind, set) = (self.kind, self.set.clone());
         let at = Placed { chunk: self.id(), offset: offset + part.lead(), kind, set };
-        self.sent.push_back(Sent { part, placed: at, offset, places, few_since: None });
+        let owed = places.len();
+        self.sent.push_back(Sent { part, placed: at, offset, places, owed, few_since: [None; 2] });
+        self.in_flight += 1;
         placed
     }
 
     /// Parts that some lane has not acknowledged.
     pub fn in_flight(&self) -> usize {
-        self.sent.iter().filter(|sent| !sent.is_acknowledged()).count()
+        self.in_flight
     }
     /// Answers are owed.
     pub fn waits(&self) -> bool {
@@ -162,12 +173,19 @@ impl OpenChunk {
     /// It is time for a sync: for `every` bytes, or because somebody waits. While one is under way those who wait
     /// gather for the next; while parts follow at once, so do those whose part is not acknowledged.
     pub fn wants_sync(&self, every: u64, nothing_follows: bool) -> bool {
-        let uncovered = |sent: &Sent| sent.places.iter().any(|place| self.lanes[place.lane].asked < place.end);
-        let waits = |sent: &Sent| sent.part.sync && (nothing_follows || sent.is_acknowledged());
+        let striped = self.kind.stripe().is_some();
+        let syncing = self.lanes.iter().any(Lane::is_syncing);
+        if self.unasked >= every {
+            // A slow disk of a replicated chunk gets one at a time: a second one behind it would be late.
+            return striped || !syncing;
+        }
         // The end of a striped file waits for no sync before its own: nobody else gathers there.
-        let gathers = self.kind.stripe().is_none() || !nothing_follows;
-        let later = gathers && self.lanes.iter().any(Lane::is_syncing);
-        self.unasked >= every || !later && self.sent.iter().any(|s| uncovered(s) && (self.closing || waits(s)))
+        if syncing && !(striped && nothing_follows) {
+            return false;
+        }
+        let waits = |sent: &Sent| sent.part.sync && (nothing_follows || sent.is_acknowledged());
+        let uncovered = |sent: &Sent| sent.places.iter().any(|place| self.lanes[place.lane].asked < place.end);
+        self.sent.iter().any(|sent| (self.closing || waits(sent)) && uncovered(sent))
     }
     /// One is asked for; of these lanes.
     pub fn ask_sync(&mut self) -> Vec<usize> {
@@ -191,12 +209,14 @@ impl OpenChunk {
         Ok(())
     }
     fn acknowledge(&mut self, lane: usize, offset: u64) {
-        for sent in &mut self.sent {
-            let Some(place) = sent.places.iter_mut().find(|place| (place.lane, place.offset) == (lane, offset)) else {
-                continue;
-            };
+        let waiting = self.sent.iter_mut().filter(|sent| !sent.is_acknowledged());
+        for sent in waiting {
+            let own = |place: &&mut Place| (place.lane, place.offset) == (lane, offset) && !place.acknowledged;
+            let Some(place) = sent.places.iter_mut().find(own) else { continue };
             place.acknowledged = true;
+            sent.owed -= 1;
             if sent.is_acknowledged() {
+                self.in_flight -= 1;
                 sent.part.show(&sent.placed);
             }
             return;
@@ -219,21 +239,36 @@ impl OpenChunk {
     /// when nobody answers, the cause is elsewhere, and the deadlines decide.
     pub fn lagging(&mut self, now: Time) -> Vec<usize> {
         let mut lagging = Vec::new();
+        if self.spare == 0 {
+            return lagging;
+        }
+        // What a lane lacks: that it has it, and that it has it durably.
+        let lacks = |place: &Place, durably: bool| match durably {
+            false => !place.acknowledged,
+            true => (self.lanes[place.lane].durable + 1..=self.lanes[place.lane].asked).contains(&place.end),
+        };
         for sent in &mut self.sent {
-            let lacks = |place: &&Place| {
-                let lane = &self.lanes[place.lane];
-                !place.acknowledged || lane.asked >= place.end && lane.durable < place.end
-            };
-            let lack: Vec<usize> = sent.places.iter().filter(lacks).map(|place| place.lane).collect();
-            if lack.is_empty() || lack.len() > self.spare {
-                sent.few_since = None;
-            } else if now.since(*sent.few_since.get_or_insert(now)) >= SLOW {
-                lagging.extend(lack);
+            for (since, durably) in sent.few_since.iter_mut().zip([false, true]) {
+                let few = sent.places.iter().filter(|place| lacks(place, durably)).map(|place| place.lane);
+                let few: Vec<usize> = few.collect();
+                if few.is_empty() || few.len() > self.spare {
+                    *since = None;
+                } else if now.since(*since.get_or_insert(now)) >= SLOW {
+                    lagging.extend(few);
+                }
             }
         }
         lagging.sort_unstable();
         lagging.dedup();
         lagging
+    }
+    /// Lanes that owe answers and have been silent for so long that their members are looked at; `most` in one go.
+    pub fn silent(&mut self, now: Time, most: usize) -> Vec<usize> {
+        let late = self.lanes.iter().filter(|lane| lane.silence.is_late(now)).count();
+        let elsewhere = self.spare > 0 && late > self.spare;
+        let lanes = self.lanes.iter_mut().enumerate();
+        let silent = lanes.filter(|(_, lane)| !elsewhere || lane.silence.lasts(now, ALL_SILENT));
+        silent.filter_map(|(number, lane)| lane.silence.takes_look(now).then_some(number)).take(most).collect()
     }
     /// Somebody waits for all of it.
     pub fn want_sync(&mut self) {
@@ -258,6 +293,7 @@ impl OpenChunk {
     /// Everything that is not durable, in order, to be sent elsewhere.
     pub fn take_unsynced(&mut self) -> Vec<Part> {
         self.closing = true;
+        self.in_flight = 0;
         self.sent.drain(..).map(|sent| sent.part).collect()
     }
 }

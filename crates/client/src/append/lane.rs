@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// What a member says to an append or a sync.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// What all have durably; of an append without a sync 0.
+    /// What all have durably. It counts in answers to what asked for a sync alone.
     pub durable: u64,
     pub members: Vec<MemberStamp>,
 }

@@ -173,7 +173,11 @@ async fn open_columns(
         let (cluster, avoided) = (cluster.clone(), avoided.clone());
         async move { open_index(&cluster, target, &avoided).await?.chain(&cluster, column) }
     };
-    stream::iter((0..columns).map(open)).buffered(OPENING_MAX).try_collect().await
+    // One that waits for its group does not hold up the others.
+    let opened = stream::iter((0..columns).map(open)).buffer_unordered(OPENING_MAX).try_collect();
+    let mut lanes: Vec<Lane> = opened.await?;
+    lanes.sort_unstable_by_key(|lane| lane.number);
+    Ok(lanes)
 }
 
 /// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that

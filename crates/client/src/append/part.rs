@@ -102,6 +102,10 @@ impl Part {
     pub fn is_shown_in(&self, chunk: ChunkId) -> bool {
         self.show.as_ref().and_then(|show| show.at.get()).is_some_and(|at| at.chunk == chunk)
     }
+    /// Nobody waits for it, and it can have no name.
+    pub fn is_given_up(&self) -> bool {
+        self.show.is_none() && self.done.is_closed()
+    }
     pub fn is_shown(&self) -> bool {
         self.show.as_ref().is_some_and(|show| show.at.get().is_some())
     }

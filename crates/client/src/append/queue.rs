@@ -47,7 +47,8 @@ impl Queue {
         self.ready.front().map(|(part, _)| part).or(self.waiting.front())
     }
     /// The part that can be sent now.
-    pub fn next(&self) -> Option<&Part> {
+    pub fn next(&mut self) -> Option<&Part> {
+        self.forget();
         if self.encoder.is_some() { self.ready.front().map(|(part, _)| part) } else { self.waiting.front() }
     }
     /// Takes it, with what each lane gets if it is encoded.
@@ -58,8 +59,19 @@ impl Queue {
         }
     }
 
+    /// What waits in front and is of no use to anybody is not sent: its writer was dropped.
+    fn forget(&mut self) {
+        while self.ready.front().is_some_and(|(part, _)| part.is_given_up()) {
+            self.ready.pop_front();
+        }
+        while self.waiting.front().is_some_and(Part::is_given_up) {
+            self.waiting.pop_front();
+        }
+    }
+
     /// Begins to encode as many as may be.
     pub fn begin(&mut self) {
+        self.forget();
         let Some(encoder) = &self.encoder else { return };
         while self.encoding.len() < ENCODING_MAX && self.encoding.len() + self.ready.len() < ENCODING_MAX + READY_MAX {
             let Some(part) = self.waiting.pop_front() else { return };
@@ -100,5 +112,52 @@ impl Queue {
         failed.into_iter().for_each(|part| part.fail(error));
         self.waiting = shown;
         self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::append::part::Show;
+    use crate::append::retry::Retry;
+    use crate::append::segment::block_crcs;
+    use cairn_env::buf::SharedBuf;
+    use std::sync::{Arc, OnceLock};
+    use tokio::sync::{Semaphore, oneshot};
+
+    /// What a writer that was dropped had under way would be sent for nothing, chunks be opened for it, and a cluster
+    /// without room be asked for the whole patience. What may have a name has to stay.
+    #[test]
+    fn parts_that_nobody_waits_for_are_forgotten() {
+        let part = |length: usize| {
+            let data = SharedBuf::from_owner(vec![1u8; length]);
+            let bytes = Bytes::Segment { crcs: block_crcs(&data), data, lead: 0 };
+            let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a permit");
+            let (done, answer) = oneshot::channel();
+            (Part { bytes, sync: false, done, show: None, retry: Retry::default(), _permit: permit }, answer)
+        };
+        let mut queue = Queue::new(None);
+        let (dropped, answer) = part(1);
+        queue.push(dropped);
+        drop(answer);
+        let (shown, answer) = part(2);
+        queue.push(Part { show: Some(Show { tell: None, at: Arc::new(OnceLock::new()) }), ..shown });
+        drop(answer);
+        let (dropped, answer) = part(3);
+        queue.push(dropped);
+        drop(answer);
+        let (kept, _answer) = part(4);
+        queue.push(kept);
+        let mut left = Vec::new();
+        while let Some(length) = queue.next().map(|part| part.bytes.len()) {
+            left.push(length);
+            queue.take();
+        }
+        assert_eq!(left, [2, 4]);
+        let (dropped, answer) = part(5);
+        queue.push(dropped);
+        drop(answer);
+        queue.begin();
+        assert!(queue.is_empty());
     }
 }

@@ -131,3 +131,23 @@ fn rows_that_come_back_behind_the_last_ones_are_synced() {
         cluster.until("a report", |state| state.reports > 0).await;
     });
 }
+
+/// Small files that are closed as visible would make every row that is under way sync on all its members.
+#[tokio::test(start_paused = true)]
+async fn what_was_shown_is_synced_without_rows() {
+    let cluster = FakeCluster::local(5, &[RS, R1]);
+    let client = cluster.connect_local().await;
+    let volume = client.volume("default").await.expect("the volume");
+    let stripe = Stripe::new(3, 4096).expect("valid");
+    let (rows, segments) =
+        (volume.striped_stream(RS, stripe).await.expect("rows"), volume.stream(R1).await.expect("segments"));
+    let mut row = push_rows(&rows, stripe, false).await;
+    let segment = push_segment(&segments, &SharedBuf::from_owner(vec![7u8; 100]), false).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    volume.sync_streams();
+    placed(segment).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(row.try_recv().is_err(), "nobody waits for it");
+    placed(push_rows(&rows, stripe, true).await).await;
+    placed(row).await;
+}

@@ -74,6 +74,13 @@ pub(crate) fn round_bytes(stripe: Stripe) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::append::part::Bytes;
+    use crate::append::retry::Retry;
+    use crate::net::NetError;
+    use cairn_env::buf::SharedBuf;
+    use cairn_types::Time;
+    use std::sync::Arc;
+    use tokio::sync::{Semaphore, oneshot};
 
     /// Memory of a writer would not be bounded as documented, or every append be as small as a unit.
     #[test]
@@ -96,5 +103,27 @@ mod tests {
             // A round that comes back does not go into the narrow set of a file's end.
             assert_eq!(fits_columns(round as u64, unit, 2), columns == 2 || round <= 2 * SEGMENT_MAX);
         }
+    }
+    /// A short file would get a chunk on each column; or what comes back of a failed set be cut for fewer columns than
+    /// it has.
+    #[test]
+    fn only_the_end_of_a_file_makes_a_narrow_set() {
+        let stripe = Stripe::new(8, 4096).expect("valid");
+        let shape = Shape::Units(stripe);
+        let part = |units: usize, sync: bool| {
+            let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a permit");
+            let bytes = Bytes::Units(vec![SharedBuf::from_owner(vec![1u8; 4096]); units]);
+            let (done, _nobody_waits) = oneshot::channel();
+            Part { bytes, sync, done, show: None, retry: Retry::default(), _permit: permit }
+        };
+        assert_eq!(shape.columns(None), 8);
+        assert_eq!(shape.columns(Some(&part(3, false))), 8, "more may follow");
+        for (units, columns) in [(1, 2), (3, 3), (8, 8), (20, 8)] {
+            assert_eq!(shape.columns(Some(&part(units, true))), columns);
+        }
+        let mut back = part(3, true);
+        back.retry.failed(Time(1), &NetError::Unknown("away".into()));
+        assert_eq!(shape.columns(Some(&back)), 8);
+        assert_eq!(Shape::Segments.columns(Some(&back)), 1);
     }
 }

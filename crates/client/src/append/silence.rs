@@ -44,9 +44,16 @@ impl Silence {
         let elapsed = now.since(self.heard);
         self.patience = self.patience.min(elapsed + after);
     }
+    pub(crate) fn is_late(&self, now: Time) -> bool {
+        self.lasts(now, self.patience)
+    }
+    /// Nothing was heard for so long.
+    pub(crate) fn lasts(&self, now: Time, time: Duration) -> bool {
+        self.waits() && now.since(self.heard) >= time
+    }
     /// It is time to look at the members, and again after twice the time.
     pub(crate) fn takes_look(&mut self, now: Time) -> bool {
-        let late = self.waits() && now.since(self.heard) >= self.patience;
+        let late = self.is_late(now);
         if late {
             self.heard = now;
             self.patience *= 2;

@@ -40,9 +40,11 @@ impl Streams {
         list.push(stream.clone());
         Ok(stream)
     }
-    /// What was shown becomes durable now.
+    /// What was shown becomes durable now. Rows are never shown: their streams are left alone.
     pub(crate) fn sync_now(&self) {
-        self.0.lock().values().flatten().for_each(WriteStream::sync_now);
+        let streams = self.0.lock();
+        let of_segments = streams.iter().filter(|((_, stripe, _), _)| stripe.is_none());
+        of_segments.flat_map(|(_, list)| list).for_each(WriteStream::sync_now);
     }
     /// Those that nobody uses any more make durable what they have, and end.
     pub(crate) fn clear(&self) {

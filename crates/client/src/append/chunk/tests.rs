@@ -112,6 +112,27 @@ fn those_who_wait_share_the_next_sync() {
         part(Bytes::Segment { data: SharedBuf::from_owner(vec![1u8; 1 << 20]), lead: 0, crcs: Vec::new() });
     send(&mut chunk, Part { sync: false, ..third });
     assert!(chunk.wants_sync(every, false), "so many bytes");
+    assert_eq!(chunk.ask_sync(), [0]);
+    let (fourth, _answer) =
+        part(Bytes::Segment { data: SharedBuf::from_owner(vec![1u8; 1 << 20]), lead: 0, crcs: Vec::new() });
+    send(&mut chunk, Part { sync: false, ..fourth });
+    assert!(!chunk.wants_sync(every, false), "a slow disk has enough to do with one");
+    answer(&mut chunk, 0, None, Some(8192 + (1 << 20)));
+    assert!(chunk.wants_sync(every, false));
+}
+
+/// The end of a striped file would wait for two syncs of all members, one behind the other.
+#[test]
+fn syncs_of_rows_do_not_wait_for_each_other() {
+    let mut chunk = rows();
+    let (first, first_cuts, _a) = group(2);
+    let (second, second_cuts, _b) = group(2);
+    chunk.place(Part { sync: false, ..first }, first_cuts);
+    assert!(chunk.wants_sync(6 * UNIT, false));
+    assert_eq!(chunk.ask_sync(), [0, 1, 2, 3]);
+    chunk.place(second, second_cuts);
+    assert!(chunk.wants_sync(6 * UNIT, false), "so many bytes");
+    assert!(chunk.wants_sync(99 * UNIT, true) && !chunk.wants_sync(99 * UNIT, false), "the end, and no end");
 }
 
 /// Rows would be published that some serving member does not have.
@@ -161,6 +182,44 @@ fn only_who_lags_behind_its_peers_is_slow() {
     assert_eq!(places, [(0, 3 * UNIT), (3 * UNIT, 6 * UNIT)], "in the space of the chunk");
     assert_eq!(chunk.take_unsynced().iter().map(|part| part.bytes.len()).collect::<Vec<_>>(), [3 * UNIT, 6 * UNIT]);
     assert!(!chunk.has_room(UNIT));
+}
+
+/// Each sync that is asked for meanwhile would give a member that is too slow its time anew; or one that lacks the sync
+/// alone be blamed for the time that another one took to take the bytes.
+#[test]
+fn bytes_and_their_sync_are_compared_apart() {
+    let mut chunk = rows();
+    let (first, cuts, _a) = group(1);
+    chunk.place(first, cuts);
+    (0..3).for_each(|lane| answer(&mut chunk, lane, Some(0), None));
+    assert!(chunk.lagging(NOW).is_empty());
+    chunk.ask_sync();
+    assert!(chunk.lagging(NOW + SLOW / 2).is_empty());
+    assert_eq!(chunk.lagging(NOW + SLOW), [3]);
+    answer(&mut chunk, 3, Some(0), None);
+    (1..4).for_each(|lane| answer(&mut chunk, lane, None, Some(UNIT)));
+    assert!(chunk.lagging(NOW + SLOW * 2).is_empty(), "lane 0 lacks the sync since now");
+    assert_eq!(chunk.lagging(NOW + SLOW * 3), [0]);
+}
+
+/// Members would be reported, all of them, because this machine stood still for a moment.
+#[test]
+fn more_silent_lanes_than_may_be_slow_get_longer() {
+    let mut chunk = rows();
+    let ask = |chunk: &mut OpenChunk, lanes: std::ops::Range<usize>| {
+        chunk.lanes[lanes].iter_mut().for_each(|lane| lane.silence.asked(NOW));
+    };
+    ask(&mut chunk, 0..2);
+    assert!(chunk.silent(NOW, 9).is_empty());
+    assert_eq!(chunk.silent(NOW + ALL_SILENT / 2, 1), [0], "no more than may be looked at");
+    assert_eq!(chunk.silent(NOW + ALL_SILENT / 2, 9), [1]);
+    let mut chunk = rows();
+    ask(&mut chunk, 0..3);
+    assert!(chunk.silent(NOW + ALL_SILENT / 2, 9).is_empty());
+    assert_eq!(chunk.silent(NOW + ALL_SILENT, 9), [0, 1, 2]);
+    let mut single = plain();
+    single.lanes[0].silence.asked(NOW);
+    assert_eq!(single.silent(NOW + ALL_SILENT / 2, 9), [0], "nobody is compared with it");
 }
 
 /// Shards would get longer than their checksum tables.

@@ -54,10 +54,8 @@ impl Stream {
                     let _ended = sender.send(Event::Looked { key, lane: number, look });
                 });
             }
-            let silent = chunk.lanes.iter_mut().enumerate().filter_map(|(number, lane)| {
-                lane.silence.takes_look(now).then(|| (number, lane.seen(session), lane.members()))
-            });
-            for (lane, seen, members) in silent.take(LOOKS_MAX) {
+            for lane in chunk.silent(now, LOOKS_MAX) {
+                let (seen, members) = (chunk.lanes[lane].seen(session), chunk.lanes[lane].members());
                 let (cluster, sender, key) = (self.cluster.clone(), self.sender.clone(), *key);
                 tokio::spawn(async move {
                     let look = cluster.look_at(seen, members).await;
