@@ -192,6 +192,13 @@ impl Volume {
             Rename::NoReplace => libc::RENAME_NOREPLACE,
             Rename::Exchange => libc::RENAME_EXCHANGE,
         };
+        if source.parent().path == target.parent().path && !target.name().is_empty() {
+            // One directory is looked up once.
+            return self.walk(from, async |live| {
+                let Place { parent, name } = place(live, &source).await?;
+                live.vfs.rename(&live.caller, (parent, &name), (parent, target.name()), flags).await
+            });
+        }
         // The error is about the source, unless the target's directory is what is wrong.
         let target = self.walk(to, async |live| place(live, &target).await)?;
         self.walk(from, async |live| {
