@@ -28,6 +28,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Who sees what of metrics and health.
     pub http: HttpSpec,
+    /// Bytes of memory for metadata; `None`: what the machine suggests.
+    pub meta_memory_max: Option<u64>,
     /// `None`: off.
     pub security: Option<SecuritySpec>,
 }

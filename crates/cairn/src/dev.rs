@@ -7,6 +7,7 @@ mod user_key;
 
 use crate::config::CHECKPOINT_GENERATIONS;
 use crate::descriptors;
+use crate::memory;
 use crate::node::http_door::HttpSpec;
 use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec};
@@ -241,6 +242,7 @@ fn head_spec(args: &DevArgs) -> NodeSpec {
         manager_joins: false,
         cluster_name: "dev".into(),
         meta: true,
+        meta_memory_max: memory::for_metadata(),
         disks: Vec::new(),
         replaced_disks: Vec::new(),
         direct_reads: false,
@@ -276,6 +278,7 @@ fn data_spec(args: &DevArgs, number: usize, managers: &[(u32, String)]) -> NodeS
         manager_joins: false,
         cluster_name: "dev".into(),
         meta: false,
+        meta_memory_max: u64::MAX,
         disks: vec![dir.join(data_name(number)).join("disk")],
         replaced_disks: Vec::new(),
         direct_reads: false,

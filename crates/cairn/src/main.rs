@@ -10,6 +10,7 @@ mod examples;
 mod hints;
 mod joining;
 mod keys;
+mod memory;
 mod mount;
 mod node;
 mod notify;

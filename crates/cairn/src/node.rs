@@ -82,6 +82,8 @@ pub struct NodeSpec {
     pub manager_joins: bool,
     pub cluster_name: String,
     pub meta: bool,
+    /// Bytes of memory for metadata.
+    pub meta_memory_max: u64,
     pub disks: Vec<PathBuf>,
     /// Disks that are lost for good, whose directories may become new ones.
     pub replaced_disks: Vec<DiskUuid>,
@@ -327,7 +329,7 @@ impl Roles {
             let dir = ground.dir.lock();
             (dir.label().uuid, dir.disk().clone())
         };
-        let config = MetaConfig::new(uuid);
+        let config = MetaConfig { memory_max: spec.meta_memory_max, ..MetaConfig::new(uuid) };
         let (client, clock) = (ground.client.clone(), ground.clock.clone());
         let meta = MetaServer::start(config, registration.node, disk, host, client, clock)
             .with_context(|| format!("the meta role cannot start in {}", spec.dir.display()))?;

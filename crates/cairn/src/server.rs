@@ -2,6 +2,7 @@
 use crate::config::{self, Config, ConfigErrors};
 use crate::descriptors;
 use crate::joining::Refused;
+use crate::memory;
 use crate::node::http_port::HttpPort;
 use crate::node::{NodeProcess, NodeSpec, OtherMember};
 use crate::notify::Notify;
@@ -133,6 +134,7 @@ fn spec(config: &Config) -> NodeSpec {
         manager_joins: config.manager.join,
         cluster_name: config.manager.cluster_name.clone(),
         meta: config.meta,
+        meta_memory_max: config.meta_memory_max.unwrap_or_else(memory::for_metadata),
         disks: config.data.as_ref().map(|d| d.disks.clone()).unwrap_or_default(),
         replaced_disks: config.data.as_ref().map(|d| d.replaced_disks.clone()).unwrap_or_default(),
         direct_reads: config.data.as_ref().is_some_and(|d| d.direct_reads),

@@ -148,6 +148,8 @@ impl NamespaceBuilder {
         namespace.recount_deferred().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a key of a session's locks" };
         namespace.recount_locks().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "how full the partition is" };
+        namespace.load_fullness().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "the volume's quota" };
         namespace.recount_quotas().map_err(|_| malformed)?;
         let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of operations across partitions" };

@@ -198,6 +198,7 @@ fn collect_of_others(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8])
             found.dead.insert(directory, true).is_none().then_some(())?;
         }
         Kind::Lent | Kind::Setting | Kind::Bound => crate::lend::is_record(kind, suffix, value).then_some(())?,
+        Kind::Fullness => crate::fullness::is_record(suffix, value).then_some(())?,
         Kind::Share => found.shares.push(ShareRecord::decode(key::share_parts(suffix)?, value)?),
         _ => found.snapshots.collect(kind, suffix, value)?,
     }

@@ -40,6 +40,7 @@
 //! | 0x98 lent | partition, u32 big-endian | [`crate::encoding::LentRecord`] |
 //! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
 //! | 0x9a bound | nothing | [`crate::encoding::BoundRecord`] |
+//! | 0x9b fullness | nothing | 0x10, the degree (one byte), then the node, a varint: see `fullness` |
 //! | 0xa0 image | a key of an inode, 0x00, number of a snapshot, u64 big-endian | 0x10, then the value that the key had; 0x11: it was not there. See `layers` |
 //! | 0xa1 changed | number of a snapshot, u64 big-endian, then a key of an inode | 0x10 |
 //! | 0xa2 snapshot | number, u64 big-endian | [`crate::encoding::SnapshotRecord`] |
@@ -98,6 +99,7 @@ pub enum Kind {
     Lent = 0x98,
     Setting = 0x99,
     Bound = 0x9a,
+    Fullness = 0x9b,
     Image = 0xa0,
     Changed = 0xa1,
     Snapshot = 0xa2,
@@ -141,6 +143,7 @@ impl Kind {
             0x98 => Kind::Lent,
             0x99 => Kind::Setting,
             0x9a => Kind::Bound,
+            0x9b => Kind::Fullness,
             0xa0 => Kind::Image,
             0xa1 => Kind::Changed,
             0xa2 => Kind::Snapshot,
@@ -272,6 +275,11 @@ pub fn deferral(inode: u64) -> Key<HEAD> {
 
 pub fn deferring() -> Key<HEAD> {
     Key::new(0, Kind::Deferring)
+}
+
+/// That memory is used up.
+pub fn fullness() -> Key<HEAD> {
+    Key::new(0, Kind::Fullness)
 }
 
 pub fn deferred(number: u64, inode: u64) -> Key<25> {

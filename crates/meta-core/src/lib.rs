@@ -36,6 +36,7 @@ mod extent_map;
 mod find_paths;
 mod fragments;
 mod fsck;
+mod fullness;
 #[doc(hidden)]
 pub mod fuzz;
 mod garbage;
@@ -96,6 +97,7 @@ pub use extent_map::WHOLE_SHARDS_LEVEL;
 pub use find_paths::{PathFinder, WayUp};
 pub use fragments::{FileFragments, FragmentScan};
 pub use fsck::{FINDINGS_MAX, Finding, Fsck, FsckReport, Mend};
+pub use fullness::{FULLNESS_LEVEL, Fullness};
 pub use garbage::{GARBAGE_RANGES_MAX, GarbageRange, Suspects};
 pub use gate::{Gate, WAITING_BYTES_MAX, WAITING_MAX};
 pub use lend::{Amounts, AtLimit, LEND_LEVEL};

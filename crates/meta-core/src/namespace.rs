@@ -2,6 +2,7 @@
 use crate::counters::Counters;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
+use crate::fullness::Fullness;
 use crate::layers::Layers;
 use crate::lend::Lending;
 use crate::message::request::{Header, SetDeferral, SetFeatureLevel, Who};
@@ -89,6 +90,8 @@ pub struct Namespace {
     pub(crate) shares: u64,
     /// Sessions use Open; found again when a checkpoint is loaded, as the next two.
     pub(crate) deferring: bool,
+    /// Found again when a checkpoint is loaded.
+    pub(crate) fullness: Fullness,
     /// Inodes whose death is deferred.
     pub(crate) deferred: u64,
     /// Number of the last deferred death.
@@ -162,6 +165,7 @@ impl Namespace {
             staged: 0,
             shares: 0,
             deferring: false,
+            fullness: Fullness::default(),
             deferred: 0,
             death_last: 0,
             locks: 0,
@@ -225,6 +229,16 @@ impl Namespace {
         self.applied = at.index;
         // The leader's clock may have stepped back between two entries; times in the namespace never do.
         self.time = self.time.max(at.time.0);
+        self.apply_at(at, opcode, request, out).map_err(|error| self.tell_full(error))
+    }
+
+    fn apply_at(
+        &mut self,
+        at: AppliedAt,
+        opcode: Opcode,
+        request: &[u8],
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), WireError> {
         match opcode {
             Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
             Opcode::TxDecide => return self.tx_decide(at.term, request, out),
@@ -413,6 +427,7 @@ impl Namespace {
                 self.set_deferring(SetDeferral::decode(request)?.on);
                 Ok(())
             }
+            Opcode::SetFullness => self.set_fullness(request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not an operation of a partition's leader")),
         }
     }

@@ -267,6 +267,7 @@ impl Namespace {
         }
         let is_given = request.new_inode && lock.new_inode == 0;
         if is_given {
+            self.check_memory()?;
             self.check_volume(0, 1)?;
             lock.new_inode = self.next_inode()?;
         }

@@ -11,14 +11,16 @@ pub struct MetaConfig {
     pub node_uuid: DiskUuid,
     /// Directory on the node's disk for what this role keeps beside log and checkpoints; made when absent.
     pub dir: String,
+    /// Bytes of memory for metadata, of all partitions together, beyond which they take no more.
+    pub memory_max: u64,
     /// Timings and bounds.
     pub timings: MetaTimings,
 }
 
 impl MetaConfig {
-    /// The defaults, in the directory `meta`.
+    /// The defaults, in the directory `meta`, with all memory.
     pub fn new(node_uuid: DiskUuid) -> Self {
-        Self { node_uuid, dir: "meta".into(), timings: MetaTimings::default() }
+        Self { node_uuid, dir: "meta".into(), memory_max: u64::MAX, timings: MetaTimings::default() }
     }
 }
 
@@ -101,6 +103,8 @@ pub struct MetaTimings {
     pub append_silent: Duration,
     /// An append of which nothing was published for so long is closed in any case.
     pub append_idle: Duration,
+    /// How often the memory of the node's partitions is looked at.
+    pub memory_tick: Duration,
     /// Between two attempts to open a partition that could not be opened.
     pub open_retry: Duration,
     /// How long a partition may take to stop when the role stops.
@@ -146,6 +150,7 @@ impl Default for MetaTimings {
             append_tick: Duration::from_secs(1),
             append_silent: Duration::from_secs(5),
             append_idle: Duration::from_secs(60),
+            memory_tick: Duration::from_millis(500),
             open_retry: Duration::from_secs(10),
             stop_grace: Duration::from_secs(2),
         }

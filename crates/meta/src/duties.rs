@@ -24,6 +24,7 @@ use crate::defragment::Defragmenter;
 use crate::free::Freer;
 use crate::fsck::Checker;
 use crate::garbage::Collector;
+use crate::memory;
 use crate::old_sessions;
 use crate::partition::Partition;
 use crate::stage::Stager;
@@ -71,6 +72,7 @@ pub(crate) async fn run(partition: Arc<Partition>, client: Client, peers: Arc<Pe
         expire_trash(&partition, &timings),
         crate::schedule::run(&partition, &begin_peers, &timings),
         raise_level(&partition, &timings),
+        memory::run(&partition, &timings),
         begin::run(&partition, &begin_peers, &timings),
         begin::end_range(&partition, &timings),
         old_sessions::run(&partition, &begin_peers, &timings),

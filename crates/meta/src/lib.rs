@@ -32,6 +32,7 @@ mod list_file;
 mod load;
 mod lock_waits;
 mod machine;
+mod memory;
 mod metrics;
 mod movers;
 mod name_lost;

@@ -127,6 +127,10 @@ impl MetaServer {
         }
         let lost = stats.lost_files.load(Relaxed) as f64;
         samples.gauge("cairn_meta_lost_files", "Files of which the last check found bytes lost.", &[], lost);
+        let memory = &self.common().memory;
+        let (used, max) = (memory.used() as f64, memory.max as f64);
+        samples.gauge("cairn_meta_memory_used_bytes", "Memory of all namespaces and sessions.", &[], used);
+        samples.gauge("cairn_meta_memory_max_bytes", "Beyond it partitions take no new files.", &[], max);
         self.sample_latency(samples);
         self.sample_groups(samples);
         for partition in self.partitions().read().values() {
@@ -161,9 +165,10 @@ impl MetaServer {
 }
 
 fn sample_partition(partition: &Partition, samples: &mut Samples) {
-    let (counters, memory, time, volatile) = {
+    let (counters, memory, time, volatile, fullness) = {
         let namespace = partition.state.namespace.read();
-        (namespace.counters(), namespace.memory_bytes(), namespace.time(), namespace.volatile_count())
+        let fullness = namespace.fullness().degree;
+        (namespace.counters(), namespace.memory_bytes(), namespace.time(), namespace.volatile_count(), fullness)
     };
     let id = partition.state.id.to_string();
     let labels = [("partition", id.as_str())];
@@ -178,6 +183,7 @@ fn sample_partition(partition: &Partition, samples: &mut Samples) {
         ("cairn_meta_dead_inodes", "Inodes to be taken apart.", counters.dead_inodes as f64),
         ("cairn_meta_pending_frees", "Free records that members still have to answer.", counters.free_records as f64),
         ("cairn_meta_memory_bytes", "Memory of the namespace.", memory as f64),
+        ("cairn_meta_fullness", "1: it takes no new files, 2: nor more data, for want of memory.", fullness.into()),
         ("cairn_meta_sessions_leased", "Sessions with a lease at this leader.", partition.state.leases.len() as f64),
         ("cairn_meta_logged_time_seconds", "Newest time in the log.", time.0 as f64 / 1e9),
         ("cairn_meta_leads", "1 on the member that leads.", f64::from(u8::from(status.leads))),

@@ -34,6 +34,7 @@ use crate::grown::Grown;
 use crate::leases::Leases;
 use crate::load::Load;
 use crate::lock_waits::LockWaits;
+use crate::memory::Memory;
 use crate::openers::Openers;
 use crate::stage::{StageDesk, StageSettings};
 use crate::stats::MetaStats;
@@ -75,6 +76,7 @@ pub(crate) struct Common {
     /// What the clocks of others say.
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) stats: Arc<MetaStats>,
+    pub(crate) memory: Memory,
     pub(crate) map: RwLock<MapView>,
     /// Settings of the cluster about garbage collection.
     pub(crate) garbage: RwLock<GarbageSettings>,
@@ -93,12 +95,13 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(clock: Arc<dyn Clock>, clocks: Arc<Clocks>, feature_level: u32) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, clocks: Arc<Clocks>, memory: Memory, feature_level: u32) -> Self {
         let coarse = AtomicU64::new(clock.now().0);
         Self {
             clock,
             clocks,
             stats: Arc::default(),
+            memory,
             map: RwLock::default(),
             garbage: RwLock::default(),
             extent_bytes: AtomicU64::new(u64::MAX),
@@ -455,12 +458,13 @@ impl Partition {
 
     /// For the heartbeat.
     pub(crate) fn report(&self) -> PartitionReport {
-        let (counters, memory_bytes, feature_level, inode_last) = {
+        let (counters, memory_bytes, feature_level, inode_last, full_node) = {
             let namespace = self.state.namespace.read();
             let mut counters = namespace.counters();
             // A volume without files that has snapshots is not empty.
             counters.inodes += u64::from(counters.inodes == 1 && namespace.has_snapshots());
-            (counters, namespace.memory_bytes(), namespace.feature_level(), namespace.inode_last())
+            let (memory, full) = (namespace.memory_bytes(), namespace.fullness().node.get());
+            (counters, memory, namespace.feature_level(), namespace.inode_last(), full)
         };
         let (busy_permille, changes_per_second) = self.state.load.since_last(self.state.common.clock.now());
         let status = self.handle.status().core;
@@ -481,6 +485,7 @@ impl Partition {
             inode_last,
             busy_permille,
             changes_per_second,
+            full_node,
             voters: u32::try_from(status.members.voters.len()).unwrap_or(u32::MAX),
         }
     }

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::config::{MetaConfig, MetaTimings};
 use crate::error::MetaError;
 use crate::list_file::ListFile;
+use crate::memory::{self, Memory};
 use crate::partition::Common;
 use crate::roster::{Open, Roster, RosterParts};
 use crate::stats::MetaStats;
@@ -59,7 +60,8 @@ impl MetaServer {
             .enable_all()
             .build()
             .map_err(MetaError::Thread)?;
-        let common = Arc::new(Common::new(clock, host.clocks().clone(), host.feature_level()));
+        let memory = Memory::new(config.memory_max, host.full_nodes().clone());
+        let common = Arc::new(Common::new(clock, host.clocks().clone(), memory, host.feature_level()));
         let timings = config.timings;
         let parts = RosterParts {
             node,
@@ -73,6 +75,7 @@ impl MetaServer {
         let roster = Arc::new(Roster::new(parts));
         roster.open_listed()?;
         let map_news = Arc::new(Notify::new());
+        runtime.spawn(memory::watch(roster.clone(), timings.clone()));
         runtime.spawn(follow_map(roster.clone(), map_news.clone(), timings.clone()));
         Ok(Arc::new(Self { roster, timings, map_news, runtime: Mutex::new(Some(runtime)), poke: Mutex::default() }))
     }

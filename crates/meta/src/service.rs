@@ -248,6 +248,16 @@ impl MetaServer {
             // It needs none, and makes room.
             return Ok(());
         }
+        let memory = &self.common().memory;
+        if memory.sessions_are_full() && !state.namespace.read().has_slot(session, head.slot) {
+            return Err(format!(
+                "the sessions of all partitions of {} take an eighth of its {} MiB for metadata, which is all they get; use fewer \
+                 slots, or end sessions (those of clients that are silent end after {:?}), then repeat",
+                self.node(),
+                memory.max >> 20,
+                self.timings().lease
+            ));
+        }
         let needs_room = state.session_bytes.load(Ordering::Relaxed) >= SESSION_BYTES_MAX;
         if needs_room && !state.namespace.read().has_slot(session, head.slot) {
             return Err(format!(

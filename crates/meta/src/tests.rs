@@ -9,6 +9,7 @@ mod defragment;
 mod fixture;
 mod frees;
 mod fsck;
+mod fullness;
 mod garbage;
 mod late;
 mod leases;

@@ -43,6 +43,8 @@ pub struct HostConfig {
     pub checkpoint_generations: usize,
     /// Bytes of log entries in memory beyond which a group takes no proposals until a checkpoint is done.
     pub log_memory_max: u64,
+    /// The same of all groups of the node together: beyond that their checkpoints come sooner.
+    pub node_log_memory_max: u64,
     /// Segments of the log beyond which the group that holds the oldest one makes a checkpoint.
     pub segments_max: u64,
     /// A leader whose group is idle puts an empty entry into the log after so long, again and again, while a member is
@@ -89,6 +91,7 @@ impl HostConfig {
             checkpoint_log_bytes: 64 << 20,
             checkpoint_generations: cairn_store::checkpoint::GENERATIONS,
             log_memory_max: 512 << 20,
+            node_log_memory_max: u64::MAX,
             segments_max: 8,
             idle_entry: Duration::from_secs(60),
             sleep_after: Duration::from_secs(3),

@@ -19,9 +19,11 @@ use crate::clocks::Clocks;
 use crate::config::HostConfig;
 use crate::era::is_put_in_place;
 use crate::error::HostError;
+use crate::full_nodes::{FullNodes, Telling};
 use crate::group::{Group, Port};
 use crate::handle::GroupHandle;
 use crate::jobs::Checkpointer;
+use crate::log_memory::{LogMemory, LogShare};
 use crate::mailbox::{Answer, Bounds, Mailbox, MembersAnswer};
 use crate::members::MembersAsk;
 use crate::owner::{Generations, Owner, Parts};
@@ -75,6 +77,8 @@ pub struct RaftHost {
     lent: Mutex<BTreeMap<(GroupId, u64), Lent>>,
     scribe: Mutex<Option<Scribe>>,
     clocks: Arc<Clocks>,
+    full: Arc<FullNodes>,
+    log_memory: Arc<LogMemory>,
 }
 
 impl RaftHost {
@@ -88,6 +92,9 @@ impl RaftHost {
     ) -> Result<Self, StoreError> {
         let dir = disk.name().to_owned();
         let clocks = Arc::new(Clocks::new(config.node));
+        let log_memory = LogMemory::new(config.node_log_memory_max);
+        let full = Arc::new(FullNodes::new(config.node, clock.now()));
+        let transport: Arc<dyn RaftTransport> = Arc::new(Telling { inner: transport, full: full.clone() });
         let wal_config = WalConfig { segment_bytes: config.segment(), ..WalConfig::new(LOG_DIR, config.log) };
         let started = clock.now();
         let (wal, recovered) = Wal::open(disk.clone(), wal_config)?;
@@ -139,6 +146,8 @@ impl RaftHost {
             checkpointer: Mutex::new(checkpointer),
             lent: Mutex::default(),
             clocks,
+            full,
+            log_memory,
         })
     }
 
@@ -247,6 +256,7 @@ impl RaftHost {
             watch: self.watch.clone(),
             book: self.book.clone(),
             shared: shared.clone(),
+            log: LogShare::new(self.log_memory.clone()),
         };
         let owner = Owner::new(parts, mailbox.clone(), core, sm, log_clock, kept, fresh && first);
         let number = self.opened_ever.fetch_add(1, Ordering::Relaxed);
@@ -277,6 +287,11 @@ impl RaftHost {
         &self.clocks
     }
 
+    /// How full nodes are: the meta role tells its own, and asks for those of members.
+    pub fn full_nodes(&self) -> &Arc<FullNodes> {
+        &self.full
+    }
+
     /// What people are to know about this node's clock, if it differs from the others'.
     pub fn clock_problem(&self) -> Option<String> {
         self.clocks.problem(self.clock.now(), self.clock.wall())
@@ -292,6 +307,11 @@ impl RaftHost {
     pub fn deliver(&self, batch: RaftBatch) {
         if let Some(beat) = &batch.beat {
             self.watch.heard(beat);
+        }
+        let from =
+            batch.messages.first().map(|message| message.from).or(batch.beat.as_ref().map(|beat| beat.node.into()));
+        if let Some(from) = from.and_then(|from| u32::try_from(from).ok()) {
+            self.full.heard(NodeId(from), batch.fullness, self.clock.now());
         }
         let mut by_group: BTreeMap<u32, Vec<RaftMessage>> = BTreeMap::new();
         for message in batch.messages {

@@ -46,7 +46,7 @@ pub(crate) fn send(transport: &dyn RaftTransport, to: NodeId, messages: Vec<Raft
 /// Sends frames.
 pub(crate) fn send_all(transport: &dyn RaftTransport, frames: Frames) {
     for (to, messages) in frames {
-        transport.send(to, RaftBatch { messages, beat: None });
+        transport.send(to, RaftBatch { messages, ..RaftBatch::default() });
     }
 }
 

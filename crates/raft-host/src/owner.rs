@@ -33,6 +33,7 @@ use crate::config::HostConfig;
 use crate::era::{Verdict, judge};
 use crate::error::HostError;
 use crate::jobs::CheckpointJob;
+use crate::log_memory::LogShare;
 use crate::mailbox::{Event, Inbox, Mailbox};
 use crate::outbox::{self, HEARTBEAT};
 use crate::pool::{self, After};
@@ -75,6 +76,7 @@ pub(crate) struct Parts {
     pub watch: Arc<Watch>,
     pub book: Arc<MarkBook>,
     pub shared: Arc<Shared>,
+    pub log: LogShare,
 }
 
 pub(crate) struct Owner<S: StateMachine> {

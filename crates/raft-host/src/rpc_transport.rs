@@ -74,7 +74,8 @@ impl RaftTransport for RpcTransport {
             tracing::debug!(%to, "no address is known");
             return;
         };
-        let mut part = RaftBatch { beat: batch.beat, messages: Vec::new() };
+        let fullness = batch.fullness;
+        let mut part = RaftBatch { beat: batch.beat, fullness, messages: Vec::new() };
         let mut bytes = part.beat.as_ref().map_or(0, Message::encoded_len);
         let send = |part: RaftBatch| {
             // Lost messages are Raft's everyday.
@@ -85,7 +86,7 @@ impl RaftTransport for RpcTransport {
         for message in batch.messages {
             let len = message.encoded_len() + 8;
             if bytes > 0 && bytes + len > FRAME_BYTES {
-                send(std::mem::take(&mut part));
+                send(std::mem::replace(&mut part, RaftBatch { fullness, ..RaftBatch::default() }));
                 bytes = 0;
             }
             bytes += len;

@@ -31,6 +31,7 @@
 //! | 23 | manager: volumes whose file data is private (`private_data` of the cluster or a volume), which data nodes hold to |
 //! | 24 | partitions: sessions that a floor spares (`TakeSessions.live`, and what it leaves in the checkpoint); quotas take in nothing of which others have parts, and let go of what moves to others |
 //! | 25 | manager: ranges of inodes that are left out behind a map made anew (what that leaves in the checkpoint); partitions: kinds 7 to 9 of what `MendNamespace` mends |
+//! | 26 | partitions: members whose memory is used up (`SetFullness`, and what it leaves in the namespace) |
 //! | 27 | manager: names of keys that were revoked (log command 48, and what it leaves in the checkpoint) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it

@@ -185,7 +185,7 @@ impl Opcode {
             ExpireSessions | ReclaimBatch | FreeDone | SetDeferral | FreeGarbage | MendNamespace | ExpireTrash
             | SetFeatureLevel | EndVolatile | SkipInodes | TxPrepare | TxDecide | TxFinish | TxDone | ReclaimEntry
             | RunSchedule | QuietSnapshots | CutSnapshot | EndCut | FollowSnapshots | EndRange | TakeSessions
-            | AddShard | Lend | NoteLent | NoteLimit | SetBound | AtLimit | Relay => Audience::Nobody,
+            | AddShard | SetFullness | Lend | NoteLent | NoteLimit | SetBound | AtLimit | Relay => Audience::Nobody,
         }
     }
 }

@@ -180,6 +180,7 @@ opcodes! {
     EndRange = 0x058f, meta::EndRange => common::Empty;
     TakeSessions = 0x0590, meta::TakeSessions => common::Empty;
     AddShard = 0x0591, meta::AddShard => common::Empty;
+    SetFullness = 0x0592, meta::SetFullness => common::Empty;
     Lend = 0x05a0, meta::Lend => common::Empty;
     NoteLent = 0x05a1, meta::NoteLent => common::Empty;
     NoteLimit = 0x05a2, meta::NoteLimit => common::Empty;
@@ -271,6 +272,7 @@ impl Opcode {
             Self::CreateSnapshot | Self::DeleteSnapshot | Self::RenameSnapshot => 10,
             Self::SetSnapshotSchedule | Self::RunSchedule => 13,
             Self::QuietSnapshots | Self::CutSnapshot | Self::EndCut | Self::FollowSnapshots => 16,
+            Self::SetFullness => 26,
             _ => 0,
         }
     }

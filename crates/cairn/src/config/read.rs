@@ -16,6 +16,8 @@ const MANAGERS_MAX: usize = 6;
 
 /// Checkpoints that may be kept: the log needs two.
 const GENERATIONS: std::ops::RangeInclusive<u64> = 2..=64;
+/// MiB of memory for metadata: up to 16 tebibytes.
+const MEMORY_MIB: std::ops::RangeInclusive<u64> = 1..=1 << 24;
 /// MiB of the request log: up to a tebibyte.
 const REQUEST_LOG: std::ops::RangeInclusive<u64> = 0..=1 << 20;
 
@@ -36,7 +38,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("manager", &["members", "member", "join", "cluster_name"]),
-    ("meta", &["enabled"]),
+    ("meta", &["enabled", "memory_max_mib"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
     ("http", &["token", "strangers"]),
     ("security", &["mode", "key", "revoked", "audit", "data", "authority"]),
@@ -101,6 +103,8 @@ impl<'a> Reader<'a> {
         let node = self.node(&node);
         let manager = self.manager(&manager);
         let meta_on = meta.table.is_some() && self.flag(&meta, "enabled").unwrap_or(true);
+        let memory = self.number(&meta, "memory_max_mib", MEMORY_MIB, 0);
+        let meta_memory_max = (memory > 0).then_some(memory << 20);
         let data = self.data(&data);
         let log = self.log(&log);
         let http = self.http(&http);
@@ -110,7 +114,7 @@ impl<'a> Reader<'a> {
             let why = "this process has no role: give [manager] a member, or add a [meta] or a [data] section";
             self.mistake(0, why.into());
         }
-        Some(Config { node, manager, meta: meta_on, data, log, http, security })
+        Some(Config { node, manager, meta: meta_on, meta_memory_max, data, log, http, security })
     }
 
     fn check_keys(&mut self, root: &'a DeTable<'a>) {

@@ -15,6 +15,7 @@ members = ["1@10.0.0.1:7400", "2@10.0.0.2:7400", "3@10.0.0.3:7400"]
 member = 1
 
 [meta]
+memory_max_mib = 300
 
 [data]
 disks = ["/mnt/d1", "/mnt/d2"]
@@ -31,6 +32,7 @@ fn a_good_file_gives_all_roles() {
     assert_eq!(config.manager.members.len(), 3);
     assert!(!config.manager.join);
     assert!(config.meta);
+    assert_eq!(config.meta_memory_max, Some(300 << 20));
     let data = config.data.expect("data");
     assert_eq!(data.disks.len(), 2);
     assert_eq!(data.replaced_disks[0].0[..2], [1, 2]);
@@ -39,6 +41,8 @@ fn a_good_file_gives_all_roles() {
     assert!(!config.node.admin_over_tcp, "who says nothing lets nobody in");
     let open = GOOD.replace("rack = \"a\"\n", "rack = \"a\"\nadmin_over_tcp = true\n");
     assert!(parse("cairn.toml", &open).expect("good").node.admin_over_tcp);
+    let suggested = GOOD.replace("memory_max_mib = 300\n", "");
+    assert_eq!(parse("cairn.toml", &suggested).expect("good").meta_memory_max, None, "what the machine suggests");
     let silent = GOOD.replace("request_log_mib = 0\n", "");
     assert_eq!(parse("cairn.toml", &silent).expect("good").node.request_log_mib, super::REQUEST_LOG_MIB);
 }

@@ -2,6 +2,7 @@
 use super::Finding;
 use crate::config::Config;
 use crate::descriptors::{self, Descriptors};
+use crate::memory;
 use crate::private;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
@@ -23,8 +24,9 @@ pub fn look(config: Option<&Config>) -> Vec<Finding> {
     let disks = config.data.as_ref().map_or(&[][..], |data| &data.disks[..]);
     disks.iter().for_each(|disk| findings.extend(place("disk", disk, true)));
     findings.extend(shared(disks));
-    if let Some(memory) = memory() {
-        findings.push(memory);
+    findings.extend(available());
+    if config.meta {
+        findings.push(metadata(config.meta_memory_max, memory::limit()));
     }
     findings
 }
@@ -122,7 +124,23 @@ fn files(disks: usize) -> Finding {
     )
 }
 
-fn memory() -> Option<Finding> {
+/// Whether the kernel would end the process before its metadata is at its bound.
+fn metadata(configured: Option<u64>, limit: Option<u64>) -> Finding {
+    let max = configured.unwrap_or_else(memory::for_metadata);
+    let of = limit.map_or(String::new(), |limit| format!(", of {} MiB that the process may use", limit >> 20));
+    let what = format!("up to {} MiB{of}", max >> 20);
+    match limit {
+        Some(limit) if max > limit / 4 * 3 => Finding::warning(
+            "metadata",
+            what,
+            "checkpoints, logs and sessions need a quarter on top; without it the kernel ends the process when its partitions grow",
+            "lower memory_max_mib in [meta], or give the process more",
+        ),
+        _ => Finding::good("metadata", what),
+    }
+}
+
+fn available() -> Option<Finding> {
     let text = read("/proc/meminfo");
     let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = kib.trim().trim_end_matches("kB").trim().parse().ok()?;

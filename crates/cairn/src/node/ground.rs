@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// Logs in memory may take this part of what metadata may, on top of it, before checkpoints come sooner.
+const LOG_PART: u64 = 4;
+
 /// A member of a Raft group that starts waits so long for what the manager, or other nodes, know of it.
 const WITNESS_WAIT: Duration = Duration::from_secs(5);
 /// Threads that carry the connections to other nodes.
@@ -93,6 +96,7 @@ impl Ground {
             cluster,
             checkpoint_generations: spec.checkpoint_generations,
             feature_level: spec.feature_level,
+            node_log_memory_max: spec.meta_memory_max / LOG_PART,
             // The nodes of one process are put back together, and the first one is started alone.
             witness_wait: if spec.compact { Duration::ZERO } else { WITNESS_WAIT },
             marks: Some(self.marks.clone()),

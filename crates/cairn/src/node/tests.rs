@@ -37,6 +37,7 @@ fn a_node_that_is_not_registered_is_not_healthy() {
         manager_joins: false,
         cluster_name: "test".into(),
         meta: true,
+        meta_memory_max: u64::MAX,
         disks: Vec::new(),
         replaced_disks: Vec::new(),
         direct_reads: false,

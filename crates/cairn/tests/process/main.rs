@@ -27,6 +27,7 @@ mod events;
 mod faults;
 mod force;
 mod fs_append;
+mod full_memory;
 mod garbage;
 mod gray;
 mod hadoop;

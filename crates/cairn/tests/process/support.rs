@@ -165,12 +165,19 @@ impl Cluster {
 
     /// Puts a key into the section `[node]` of a configuration, or takes it out.
     pub fn set_in_node(&mut self, name: &str, key: &str, value: Option<&str>) {
+        self.set_in(name, "node", key, value);
+    }
+
+    /// The same of a section that is there.
+    pub fn set_in(&mut self, name: &str, section: &str, key: &str, value: Option<&str>) {
         let path = &self.processes.get(name).expect("known process").config;
         let text = fs::read_to_string(path).expect("configuration");
         let lines = text.lines().filter(|line| !line.starts_with(&format!("{key} = ")));
         let mut text = lines.collect::<Vec<_>>().join("\n") + "\n";
         if let Some(value) = value {
-            text = text.replacen("[node]\n", &format!("[node]\n{key} = {value}\n"), 1);
+            let header = format!("[{section}]\n");
+            assert!(text.contains(&header), "no section {section}");
+            text = text.replacen(&header, &format!("{header}{key} = {value}\n"), 1);
         }
         fs::write(path, text).expect("configuration");
     }

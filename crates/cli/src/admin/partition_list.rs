@@ -43,7 +43,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn needs_a_look(&self) -> bool {
-        self.partition.leader == 0 || !self.partition.target.is_empty()
+        self.partition.leader == 0 || !self.partition.target.is_empty() || self.report.full_node != 0
     }
 
     fn value(&self, volume: &str) -> Value {
@@ -53,7 +53,7 @@ impl Row<'_> {
             "inode_last": partition.inode_last, "nodes": partition.nodes, "target": partition.target,
             "leader": partition.leader, "term": report.term, "applied": report.applied, "inodes": report.inodes,
             "file_bytes": report.file_bytes, "memory_bytes": report.memory_bytes,
-            "changes_per_second": report.changes_per_second, "busy_percent": f64::from(report.busy_permille) / 10.0,
+            "changes_per_second": report.changes_per_second, "busy_percent": f64::from(report.busy_permille) / 10.0, "full_node": report.full_node,
         })
     }
 
@@ -69,11 +69,17 @@ impl Row<'_> {
             report.term.to_string(),
             report.applied.to_string(),
             report.inodes.to_string(),
-            size(report.memory_bytes, true),
+            memory_text(report),
             report.changes_per_second.to_string(),
             busy_text(report.busy_permille),
         ]
     }
+}
+
+/// With a sign where a member's node has no memory left.
+fn memory_text(report: &PartitionReport) -> String {
+    let text = size(report.memory_bytes, true);
+    if report.full_node == 0 { text } else { format!("{text} full") }
 }
 
 /// Of the time of the thread that applies a partition's log.
@@ -104,13 +110,44 @@ pub async fn print(context: &Context, volume: Option<&str>) -> Result<()> {
     listing::print(context, &COLUMNS, rows)?;
     for (name, rows) in wanted().filter(|(_, rows)| folds && rows.len() > FOLD) {
         let more = rows.iter().filter(|row| row.needs_a_look()).count().saturating_sub(SHOWN);
-        let more = if more > 0 { format!("; {more} more lack a leader or get other members") } else { String::new() };
+        let more = if more > 0 {
+            format!("; {more} more lack a leader, get other members or are full")
+        } else {
+            String::new()
+        };
         context.out.line(format!(
             "volume {name} has {} partitions{more}; cairn admin partition ls {name} shows each",
             rows.len()
         ))?;
     }
+    let rows: Vec<&Row<'_>> = wanted().flat_map(|(_, rows)| rows).collect();
+    let full = if context.out.is_json() { Vec::new() } else { full_texts(&rows) };
+    for text in full {
+        context.out.line(text)?;
+    }
     Ok(())
+}
+
+/// What to do about partitions of which a member's node has no memory left.
+fn full_texts(rows: &[&Row<'_>]) -> Vec<String> {
+    let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.report.full_node != 0) {
+        nodes.entry(row.report.full_node).or_default().push(row.partition.id);
+    }
+    let text = |(node, partitions): (u32, Vec<u32>)| {
+        format!(
+            "the memory for metadata of n{node} is used up: {} {} no new files; remove files, move partitions to other nodes (cairn \
+             admin partition move p{} n{node} NODE), or give the node more (memory_max_mib in [meta])",
+            if partitions.len() == 1 {
+                format!("p{}", partitions[0])
+            } else {
+                format!("{} partitions", partitions.len())
+            },
+            if partitions.len() == 1 { "takes" } else { "take" },
+            partitions[0]
+        )
+    };
+    nodes.into_iter().map(text).collect()
 }
 
 /// Partitions by their volumes, in the order of ids and inodes.
@@ -198,7 +235,14 @@ mod tests {
         assert_eq!((&lines[0][0][..], &lines[0][4][..], &lines[0][8][..]), ("2000 of them", "on 3 nodes", "6000"));
         assert_eq!((&lines[1][0][..], &lines[1][5][..]), ("p100", "-"));
         assert!(lines.iter().all(|line| line.len() == COLUMNS.len()));
+        assert!(full_texts(&rows.iter().collect::<Vec<_>>()).is_empty());
         let value = rows[7].value("large");
         assert_eq!((&value["id"], &value["inodes"], &value["volume"]), (&json!(9), &json!(3), &json!("large")));
+
+        let full = PartitionReport { full_node: 17, ..rows[7].report };
+        let full = Row { partition: rows[7].partition, report: full };
+        assert!(full.needs_a_look() && full.cells("large")[9].ends_with(" full"));
+        let said = full_texts(&[&rows[8], &full]);
+        assert!(said.len() == 1 && said[0].contains("n17 is used up: p9 takes no new files"), "{said:?}");
     }
 }

@@ -132,6 +132,8 @@ pub struct PartitionReport {
     /// Of the thread that applies its log, in the last seconds.
     pub busy_permille: u32,
     pub changes_per_second: u64,
+    /// A member's node of which the memory is used up, so that the partition takes no new files; 0: none.
+    pub full_node: u32,
 }
 
 impl PartitionReport {
@@ -147,6 +149,7 @@ impl PartitionReport {
             behind: found.behind,
             busy_permille: found.busy_permille,
             changes_per_second: found.changes_per_second,
+            full_node: found.full_node,
         }
     }
 }

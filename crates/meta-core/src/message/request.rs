@@ -247,6 +247,7 @@ requests! {
     RunSchedule<'a> { up_to_ns: u64 = 1, gone: numbers = 11 }
     SetFeatureLevel { level: u32 = 1 }
     SetDeferral { on: bool = 1 }
+    SetFullness { degree: u32 = 1, node: u32 = 2 }
     FreeDone<'a> { free_ids: numbers = 1 }
     FreeGarbage<'a> { ranges: messages = 1 }
     MendNamespace<'a> { items: messages = 1 }

@@ -166,6 +166,7 @@ impl Namespace {
         part: &Part,
         to: u64,
     ) -> Result<()> {
+        self.check_memory()?;
         if !self.has_quota(inode.quota) {
             return Ok(());
         }

@@ -30,9 +30,12 @@ impl Namespace {
         let (gid, mode) = inherit(&directory, &context.who, mode);
         let inherited = self.inherit_acl(request.parent, &directory, mode, request.umask)?;
         let may_change = self.check_change(request.parent, &directory, &context.who);
-        if may_change.is_ok() && self.has_quota(directory.quota) {
-            let is_new =
-                self.dentry(request.parent, request.name)?.is_none() || (request.replace && !request.exclusive);
+        if may_change.is_ok() && (self.has_quota(directory.quota) || self.fullness.degree > 0) {
+            let there = self.dentry(request.parent, request.name)?.is_some();
+            let is_new = !there || (request.replace && !request.exclusive);
+            if is_new {
+                if there { self.check_memory_left()? } else { self.check_memory()? }
+            }
             let bytes = self.scratch.incoming.iter().map(|extent| extent.length).sum();
             if is_new {
                 self.check_quota(directory.quota, bytes, 1)?;

@@ -28,6 +28,7 @@ impl Namespace {
             data_version: 1,
             ..Inode::at(context.now)
         };
+        self.check_memory()?;
         self.check_quota(directory.quota, 0, 1)?;
         let id = self.next_inode()?;
         Self::note_inherited(&inherited, &mut inode);

@@ -39,6 +39,7 @@ impl Namespace {
             }
             None => {
                 self.check_change(request.parent, &directory, &context.who)?;
+                self.check_memory()?;
                 None
             }
         };

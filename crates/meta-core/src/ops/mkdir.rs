@@ -65,6 +65,7 @@ impl Namespace {
             return Err(OpError::EXISTS);
         }
         self.check_change(id, &directory, &context.who)?;
+        self.check_memory_for(id)?;
         self.check_quota(directory.quota, 0, 1)?;
         Ok(directory)
     }

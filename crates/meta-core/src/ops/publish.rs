@@ -58,6 +58,9 @@ impl Namespace {
             self.check_lease(request.inode, &inode, context.session, number)?;
         }
         self.check_sets(&request.sets, Some(request.inode))?;
+        if request.layout == 0 && !own_move && !request.extents.is_empty {
+            self.check_memory_left()?;
+        }
         if self.has_quota(inode.quota) {
             self.check_quota(inode.quota, self.growth(request.inode, &inode)?, 0)?;
         }

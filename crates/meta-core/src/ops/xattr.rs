@@ -44,6 +44,7 @@ impl Namespace {
         if there.is_none() && request.flags == REPLACE {
             return Err(NO_ATTRIBUTE);
         }
+        self.check_memory_of_xattr(there, request.value)?;
         let (names, total) = self.xattr_sizes(request.inode)?;
         let (names, total) = match there {
             Some(length) => (names, total - length + 1 + request.value.len()),
@@ -124,6 +125,10 @@ impl Namespace {
         }
         check_owner(&inode, &context.who)?;
         self.check_shards(id, &inode)?;
+        if acl.is_some() {
+            let there = self.tree.get(key::xattr(id, name).as_bytes()).map(<[u8]>::len);
+            self.check_memory_of_xattr(there, value)?;
+        }
         if name == acl::DEFAULT {
             self.set_default_acl(id, &mut inode, acl.as_ref());
         } else {
@@ -141,6 +146,12 @@ impl Namespace {
         if inode.is_regular() && inode.mode & 0o111 != 0 {
             self.tree.remove(key::xattr(id, CAPABILITY).as_bytes());
         }
+    }
+
+    /// Whether there is room for a value in place of one with so many bytes, its tag among them.
+    fn check_memory_of_xattr(&self, there: Option<usize>, value: &[u8]) -> Result<()> {
+        let grows = there.is_none_or(|length| value.len() + 1 > length);
+        if grows { self.check_memory() } else { Ok(()) }
     }
 
     fn check_xattr_write(&self, name: &[u8], id: u64, inode: &Inode, who: &Who<'_>) -> Result<()> {

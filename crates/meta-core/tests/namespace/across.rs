@@ -3,6 +3,7 @@
 //! answers, trees and link counts have to be the same.
 mod choose;
 mod cuts;
+mod fullness;
 mod limits;
 mod quotas;
 mod removed_trees;

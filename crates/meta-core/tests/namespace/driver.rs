@@ -337,6 +337,9 @@ impl Driver {
     pub fn set_deferral(&mut self, on: bool) {
         self.done(Opcode::SetDeferral, &SetDeferral { on }).expect("an internal entry");
     }
+    pub fn set_fullness(&mut self, degree: u32) {
+        self.done(Opcode::SetFullness, &SetFullness { degree, node: 17 }).expect("an internal entry");
+    }
     pub fn set_schedule(&mut self, rules: &[SnapshotRule]) -> Answer<()> {
         self.set_schedule_of(0, rules)
     }

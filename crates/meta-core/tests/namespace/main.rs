@@ -11,6 +11,7 @@ mod contents;
 mod deferral;
 mod driver;
 mod files;
+mod fullness;
 mod garbage;
 mod leases;
 mod permissions;

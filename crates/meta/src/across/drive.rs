@@ -15,9 +15,10 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    self, AboveTxRequest, AboveTxResponse, FinishTxRequest, MetaHeader, PrepareTxRequest, PrepareTxResponse, TxDecide,
-    TxFinish, TxName, TxParticipant, TxPrepare, TxPrepared,
+    self, AboveTxRequest, AboveTxResponse, FinishTxRequest, MetaHeader, MkdirRequest, PrepareTxRequest,
+    PrepareTxResponse, TxDecide, TxFinish, TxName, TxParticipant, TxPrepare, TxPrepared,
 };
+use prost::Message;
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -44,6 +45,8 @@ enum Attempt {
     Short(Amounts),
     /// Nor anywhere else.
     Full(AtLimit),
+    /// The memory of another partition is used up.
+    NoMemory(PartitionId, WireError),
 }
 
 /// Carries a mutation out and answers it.
@@ -126,6 +129,14 @@ impl Driver<'_> {
                             pause = (pause * 2).min(PAUSE_MAX);
                         }
                     }
+                }
+                Attempt::NoMemory(full, error) => {
+                    let wished = MkdirRequest::decode(&data[2..]).is_ok_and(|request| request.partition != 0);
+                    if opcode != Opcode::Mkdir || wished {
+                        // The number of the request stays unused.
+                        return Err(WireError::new(ErrorCode::BadRequest, error.message));
+                    }
+                    across.place.avoid(full);
                 }
                 Attempt::Again => {
                     sleep(jitter(pause).min(left)).await;
@@ -283,6 +294,7 @@ impl Driver<'_> {
                     add(participants, from, prepared)
                 }
                 Ok(answer) => Err(AtLimit::from_code(answer.at_limit).map_or(Attempt::Again, Attempt::Full)),
+                Err(error) if Namespace::is_full(&error) => Err(Attempt::NoMemory(from, error)),
                 Err(error) => Err(Attempt::Answered(Err(elsewhere_failed(from, error)))),
             };
             outcome = outcome.and(took);

@@ -81,6 +81,13 @@ impl Placement {
             || MkdirRequest::decode(message).is_ok_and(|request| request.partition != 0)
     }
 
+    /// A partition has no room for new directories.
+    pub(super) fn avoid(&self, full: PartitionId) {
+        let mut inner = self.inner.lock();
+        inner.lighter.retain(|(lighter, _)| *lighter != full);
+        inner.last.retain(|_, last| *last != full);
+    }
+
     /// Whether a request names a partition that is not in this node's map.
     pub(super) fn is_unknown(state: &PartitionState, peers: &Peers, opcode: Opcode, message: &[u8]) -> bool {
         let wished = (opcode == Opcode::Mkdir).then(|| MkdirRequest::decode(message).ok());
@@ -162,7 +169,10 @@ async fn sample(partition: &Arc<Partition>, peers: &Arc<Peers>) -> Vec<(Partitio
         let peers = peers.clone();
         asked.spawn(async move {
             let answer: Result<AskTxResponse, _> = peers.call(other, Opcode::AskTx, &request, CALL).await;
-            answer.ok().map(|a| (other, Amount { bytes: a.memory_bytes, busy: a.busy_permille.into() }))
+            answer
+                .ok()
+                .filter(|a| !a.full)
+                .map(|a| (other, Amount { bytes: a.memory_bytes, busy: a.busy_permille.into() }))
         });
     }
     let mut known = Vec::new();

@@ -198,7 +198,9 @@ fn ask(partition: &Partition, request: &AskTxRequest) -> AskTxResponse {
     let answers = answers.collect();
     let state = &partition.state;
     let (busy_permille, _) = state.load.since_last(state.common.clock.now());
-    AskTxResponse { answers, memory_bytes: state.namespace.read().memory_bytes(), busy_permille }
+    let namespace = state.namespace.read();
+    let full = namespace.fullness().degree > 0;
+    AskTxResponse { answers, memory_bytes: namespace.memory_bytes(), busy_permille, full }
 }
 
 /// What became of an operation. Whether it is open is looked at first: when it ends, its record is there.

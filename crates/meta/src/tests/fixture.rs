@@ -88,6 +88,8 @@ pub(super) struct Cluster {
     pub(super) nodes: Vec<Option<Running>>,
     addresses: Vec<String>,
     pub(super) timings: MetaTimings,
+    /// Bytes for metadata of each node.
+    pub(super) memory: Vec<u64>,
     pub(super) host_config: fn(HostConfig) -> HostConfig,
     pub(super) map: ClusterMap,
     pub(super) client: Client,
@@ -126,6 +128,7 @@ pub(super) fn quick() -> MetaTimings {
         free_retry_max: Duration::from_millis(100),
         open_retry: Duration::from_millis(50),
         look_pause: Duration::from_millis(20),
+        memory_tick: Duration::from_millis(20),
         // As many as there are.
         shard_others: 1,
         // On a machine that is busy operations take long.
@@ -186,6 +189,7 @@ impl Cluster {
             nodes: (0..count).map(|_| None).collect(),
             addresses: vec![String::new(); count],
             timings,
+            memory: vec![u64::MAX; count],
             host_config,
             map,
             client,
@@ -217,7 +221,8 @@ impl Cluster {
         let port = Arc::new(Port(self.switch.clone()));
         let host = Arc::new(RaftHost::start(config, clock.clone(), rng, disk.clone(), port).expect("a host"));
         self.switch.hosts.lock().insert(node, Arc::downgrade(&host));
-        let config = MetaConfig { timings: self.timings.clone(), ..MetaConfig::new(uuid) };
+        let (timings, memory_max) = (self.timings.clone(), self.memory[number]);
+        let config = MetaConfig { timings, memory_max, ..MetaConfig::new(uuid) };
         let meta = MetaServer::start(config, node, disk, host.clone(), self.server_client.clone(), clock)?;
         let identity = Identity::new(CLUSTER, PeerKind::Server, node);
         let server = serve(identity, meta.clone());

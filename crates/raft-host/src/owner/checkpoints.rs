@@ -120,6 +120,7 @@ impl<S: StateMachine> Owner<S> {
 
     /// Starts a checkpoint when enough was logged, when this group holds back the log, or when it is wanted.
     pub(super) fn maybe_checkpoint(&mut self, wanted: bool) {
+        self.parts.log.note(self.core.log_bytes());
         let config = &self.parts.config;
         let at = self.applied;
         let newest = self.checkpoints.kept.first().copied().unwrap_or_default();
@@ -139,7 +140,10 @@ impl<S: StateMachine> Owner<S> {
             }
             return;
         }
-        if !wanted && !holds && self.checkpoints.log_bytes < config.checkpoint_log_bytes {
+        if !wanted
+            && !holds
+            && self.checkpoints.log_bytes < self.parts.log.checkpoint_after(config.checkpoint_log_bytes)
+        {
             return;
         }
         let image = self.image();

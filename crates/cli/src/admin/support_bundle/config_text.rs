@@ -17,6 +17,7 @@ const HARMLESS: &[&str] = &[
     "join",
     "cluster_name",
     "enabled",
+    "memory_max_mib",
     "disks",
     "replaced_disks",
     "direct_reads",
