@@ -7,6 +7,7 @@ use crate::encoding::{Dentry, TxLock};
 use crate::key::{self, Kind};
 use crate::snapshot::NamespaceSnapshot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Names of one inode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -53,6 +54,8 @@ pub struct NameScan {
     /// Names of inodes up to this one are complete.
     last: u64,
     only: Option<BTreeSet<u64>>,
+    /// These alone are not wanted.
+    own: Option<RangeInclusive<u64>>,
     inodes_max: usize,
     from: Vec<u8>,
     locked: BTreeSet<u64>,
@@ -65,13 +68,29 @@ impl NameScan {
     pub fn of_range(snapshot: &NamespaceSnapshot, first: u64, last: u64, inodes_max: usize) -> Self {
         let (locked, locks) = locks_in(snapshot);
         let found = BTreeMap::new();
-        Self { first, last, only: None, inodes_max: inodes_max.max(1), from: Vec::new(), locked, locks, found }
+        Self {
+            first,
+            last,
+            only: None,
+            own: None,
+            inodes_max: inodes_max.max(1),
+            from: Vec::new(),
+            locked,
+            locks,
+            found,
+        }
     }
 
     /// Of these alone, with one of the names.
     pub fn of(snapshot: &NamespaceSnapshot, inodes: impl IntoIterator<Item = u64>) -> Self {
         let only = Some(inodes.into_iter().collect());
         Self { only, ..Self::of_range(snapshot, 1, u64::MAX, usize::MAX) }
+    }
+
+    /// Of inodes from this one on that are not the partition's own, of at most so many, with one of the names.
+    pub fn of_others(snapshot: &NamespaceSnapshot, first: u64, inodes_max: usize) -> Self {
+        let own = Some(snapshot.inode_first..=snapshot.inode_last);
+        Self { own, ..Self::of_range(snapshot, first, u64::MAX, inodes_max) }
     }
 
     /// Looks at up to `entries` more entries. False when all is done.
@@ -100,13 +119,14 @@ impl NameScan {
             Some(only) => only.contains(&dentry.inode),
             None => self.first <= dentry.inode && dentry.inode <= self.last,
         };
+        let wanted = wanted && self.own.as_ref().is_none_or(|own| !own.contains(&dentry.inode));
         if !wanted {
             return;
         }
         let names = self.found.entry(dentry.inode).or_default();
         if names.count == 0 {
             names.directory = directory;
-            if self.only.is_some() {
+            if self.only.is_some() || self.own.is_some() {
                 names.name = name.to_vec();
             }
         }

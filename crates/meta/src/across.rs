@@ -125,7 +125,7 @@ pub(crate) enum Work {
     /// Of the collector, too, for packs.
     Names(ListNamedRequest, Reply),
     /// Of a check of another partition.
-    Check(CheckPartRequest, Reply),
+    Check(CheckPartRequest, Vec<Arc<Partition>>, Reply),
     /// Of a client: a directory is to have shards.
     Shard(ShardDirectoryRequest, Reply),
     /// Of the home of snapshots.
@@ -224,7 +224,7 @@ impl Across {
         | Work::CutCheckpoint(_, reply)
         | Work::CutCheckpoints(reply)
         | Work::Follow(_, reply)
-        | Work::Check(_, reply)) = work;
+        | Work::Check(_, _, reply)) = work;
         reply.err(error);
     }
 
@@ -323,7 +323,9 @@ async fn work_off(mut inbox: mpsc::Receiver<Work>, partition: &Arc<Partition>, p
             Some(Work::Strike(request, reply)) => under_way.spawn(garbage::strike(partition, request, reply)),
             Some(Work::Names(request, reply)) => under_way.spawn(garbage::names(partition, request, reply)),
             Some(Work::Shard(request, reply)) => under_way.spawn(shard::answer(partition, peers, request, reply)),
-            Some(Work::Check(request, reply)) => under_way.spawn(fsck::answer(partition, request, reply)),
+            Some(Work::Check(request, beside, reply)) => {
+                under_way.spawn(fsck::answer(partition, request, beside, reply))
+            }
             Some(Work::Prepare(data, reply)) => {
                 under_way.spawn(serve::prepare_with_room(partition, peers, data, reply))
             }

@@ -7,6 +7,7 @@
 //! bounded number of findings. Not here: the rules (meta-core: `fsck`, `presence`), mending (meta-core: `mend`).
 
 mod elsewhere;
+mod foreign_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::config::MetaTimings;
 use crate::name_lost::LostChunks;
 use crate::partition::Partition;
 pub(crate) use elsewhere::answer;
+use foreign_names::ForeignNames;
 
 /// Lists of chunks held at a time.
 const PART_BYTES: usize = 64 << 20;
@@ -68,8 +70,8 @@ const UNFINISHED: &str = "by its name a clone is being built here, or its builde
 pub(crate) struct FsckDesk {
     run: Mutex<Run>,
     wake: Notify,
-    /// Checks of other partitions are answered one after the other.
-    turn: tokio::sync::Mutex<()>,
+    /// Checks of other partitions are answered one after the other, from this list while it is fresh.
+    turn: tokio::sync::Mutex<Option<ForeignNames>>,
 }
 
 #[derive(Default, Clone)]
@@ -192,7 +194,7 @@ impl Checker {
             if !(asked || leads && self.desk().begin()) {
                 continue;
             }
-            let outcome = self.check().await;
+            let outcome = self.check(asked).await;
             let mut run = self.desk().run.lock();
             match outcome {
                 Ok(()) => {
@@ -231,12 +233,12 @@ impl Checker {
         change(&mut self.desk().run.lock());
     }
 
-    async fn check(&self) -> Result<(), WireError> {
+    async fn check(&self, asked: bool) -> Result<(), WireError> {
         let state = &self.partition.state;
         let term = state.leading_term().ok_or_else(not_leading)?;
         let snapshot = state.namespace.read().snapshot();
         self.note(|run| run.stage = "names".into());
-        let (report, elsewhere) = self.check_names(term, &snapshot).await?;
+        let (report, elsewhere) = self.check_names(term, &snapshot, asked).await?;
         self.note(|run| {
             run.stage = "chunks".into();
             (run.inodes, run.directories) = (report.inodes, report.directories);

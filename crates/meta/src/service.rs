@@ -74,7 +74,7 @@ impl Service for MetaServer {
             return self.refuse(reply, self.not_open(id));
         };
         if opcode.is_between_servers() {
-            return across::serve(partition, opcode, &request, reply);
+            return across::serve(partition, &partitions, opcode, &request, reply);
         }
         // Others than the leader may not have heard yet that it was brought back.
         let is_trashed = partition.state.trashed.load(Ordering::Relaxed) && partition.state.leading_term().is_some();

@@ -1,5 +1,6 @@
 //! What leaders of other partitions ask of this one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,9 +12,9 @@ use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::PeerKind;
 use cairn_wire::meta::{
-    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, EndedSessionsRequest, EndedSessionsResponse,
-    FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TellSnapshotsRequest, TxAnswer, TxFinish, TxPrepared,
-    TxState,
+    AboveTxRequest, AboveTxResponse, AskTxRequest, AskTxResponse, CheckPartRequest, EndedSessionsRequest,
+    EndedSessionsResponse, FinishTxRequest, PrepareTxRequest, PrepareTxResponse, TellSnapshotsRequest, TxAnswer,
+    TxFinish, TxPrepared, TxState,
 };
 use prost::Message;
 
@@ -26,7 +27,13 @@ use crate::partition::{Context, Partition, item};
 pub(super) const MANY: usize = 256;
 
 /// Answers another partition's leader.
-pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>, reply: Reply) {
+pub(crate) fn serve(
+    partition: &Partition,
+    open: &BTreeMap<PartitionId, Arc<Partition>>,
+    opcode: Opcode,
+    request: &Request<'_>,
+    reply: Reply,
+) {
     if request.peer.hello.kind != PeerKind::Server {
         let text = format!("{} is what servers ask each other", opcode.name());
         return reply.err(WireError::new(ErrorCode::NotPermitted, text));
@@ -70,7 +77,10 @@ pub(crate) fn serve(partition: &Partition, opcode: Opcode, request: &Request<'_>
             return serve_snapshots(partition, opcode, request, reply);
         }
         Opcode::CheckPart => match request.decode() {
-            Ok(request) => return partition.state.across.hand_over(Work::Check(request, reply)),
+            Ok(request) => {
+                let beside = led_beside(partition, open, &request);
+                return partition.state.across.hand_over(Work::Check(request, beside, reply));
+            }
             Err(error) => Err(error),
         },
         Opcode::AskTx => request.decode().map(|request| ask(partition, &request).encode_to_vec()),
@@ -187,6 +197,19 @@ pub(super) async fn finish(partition: Arc<Partition>, finishes: Vec<TxFinish>, r
         Ok(()) => reply.ok(&Empty {}, ()),
         Err(error) => reply.err(error),
     }
+}
+
+/// Other partitions of the volume that this node leads, for a check that asks for them as well.
+fn led_beside(
+    partition: &Partition,
+    open: &BTreeMap<PartitionId, Arc<Partition>>,
+    request: &CheckPartRequest,
+) -> Vec<Arc<Partition>> {
+    let (id, volume) = (partition.state.id, partition.state.volume);
+    let is_beside = |other: &&Arc<Partition>| {
+        other.state.volume == volume && other.state.id != id && other.state.leading_term().is_some()
+    };
+    if request.beside { open.values().filter(is_beside).cloned().collect() } else { Vec::new() }
 }
 
 fn ask(partition: &Partition, request: &AskTxRequest) -> AskTxResponse {

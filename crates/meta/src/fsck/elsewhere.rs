@@ -3,7 +3,7 @@
 //! name of these (`CheckPart`).
 //!
 //! What does not seem to fit is looked at again until it is certain (meta-core: `review`), so a volume in use gives no
-//! false findings. Bounds: the lists of [`LISTED`] inodes at a time, [`SUSPECTS_MAX`] suspects, [`LOOKS_MAX`] looks. A
+//! false findings. Bounds: lists of names (`foreign_names`), [`SUSPECTS_MAX`] suspects, [`LOOKS_MAX`] looks. A
 //! partition that does not answer leaves this part out, which the answer says. Not here: the rules (meta-core).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,20 +16,17 @@ use cairn_meta_core::{
     mend_place,
 };
 use cairn_rpc::Reply;
-use cairn_types::{ErrorCode, InodeId, PartitionId};
+use cairn_types::{ErrorCode, InodeId, PartitionId, Time};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{CheckPartRequest, CheckPartResponse, FoundInode, MendItem, NamesOf, StrayName, WayOut, WayUp};
 use tokio::time::sleep;
 
-use super::{Checker, PART_INODES, REST, STEP, not_leading};
+use super::foreign_names::{self, KEPT, LISTED_WITH_NAME};
+use super::{Checker, PART_INODES, STEP};
 use crate::across::header;
 use crate::partition::Partition;
 
-/// Inodes of one list of names.
-const LISTED: usize = 24 << 10;
-/// Inodes of one list of which a name comes with it.
-const LISTED_WITH_NAME: usize = 2048;
 /// Directories of one request that are gone up from.
 const WAYS: usize = 4096;
 /// The same with the names on the way.
@@ -61,7 +58,10 @@ impl Checker {
         &self,
         term: u64,
         snapshot: &NamespaceSnapshot,
+        asked: bool,
     ) -> Result<(FsckReport, Elsewhere), WireError> {
+        let began = self.partition.state.common.clock.now();
+        let least_age = if asked { Duration::ZERO } else { KEPT };
         let (mut elsewhere, mut others) = (Elsewhere::default(), Vec::new());
         let several = self.partition.state.across.is_one_of_several();
         if several {
@@ -81,7 +81,7 @@ impl Checker {
             };
             self.walk(term, step).await?;
             if let Some((first, last)) = fsck.wants_names(snapshot) {
-                let told = self.add_names(&mut fsck, &others, first, last).await;
+                let told = self.add_names(&mut fsck, &others, (first, last), (began, least_age)).await;
                 fsck.names_are_told(snapshot, told.is_ok());
                 if let Err(error) = told {
                     elsewhere.message = unasked(&error);
@@ -120,21 +120,42 @@ impl Checker {
         answer.map_err(|error| WireError::new(error.code, format!("{other} does not answer: {}", error.message)))
     }
 
-    /// Adds what the others name of the inodes of a part.
-    async fn add_names(&self, fsck: &mut Fsck, others: &[PartitionId], first: u64, last: u64) -> Result<(), WireError> {
-        for other in others {
-            let mut from = first;
-            loop {
-                let request = CheckPartRequest { first: from, last, ..CheckPartRequest::default() };
-                let answer = self.ask(*other, request).await?;
+    /// Adds what the others name of the inodes of a part: as of a moment after the check began, or by so much before
+    /// now.
+    async fn add_names(
+        &self,
+        fsck: &mut Fsck,
+        others: &[PartitionId],
+        (first, last): (u64, u64),
+        (began, least_age): (Time, Duration),
+    ) -> Result<(), WireError> {
+        let clock = &self.partition.state.common.clock;
+        // Those of which something is not told yet, and from which inode on.
+        let mut left: BTreeMap<PartitionId, u64> = others.iter().map(|other| (*other, first)).collect();
+        while let Some((other, from)) = left.pop_first() {
+            let beside = from == first;
+            let age = clock.now().since(began).max(least_age);
+            let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let request = CheckPartRequest { first: from, last, beside, age_ms, ..CheckPartRequest::default() };
+            let mut answer = self.ask(other, request).await?;
+            let beside = std::mem::take(&mut answer.beside);
+            let mut told = vec![(other, from, answer)];
+            for answer in beside {
+                let id = PartitionId(answer.partition);
+                if left.get(&id) == Some(&first) {
+                    left.remove(&id);
+                    told.push((id, first, answer));
+                }
+            }
+            for (other, from, answer) in told {
                 fsck.add_names(answer.names.into_iter().map(from_wire));
-                if answer.last >= last {
-                    break;
+                if answer.last < last {
+                    if answer.last < from {
+                        let text = format!("{other} lists names and does not go on");
+                        return Err(WireError::new(ErrorCode::Internal, text));
+                    }
+                    left.insert(other, answer.last + 1);
                 }
-                if answer.last < from {
-                    return Err(WireError::new(ErrorCode::Internal, format!("{other} lists names and does not go on")));
-                }
-                from = answer.last + 1;
             }
         }
         Ok(())
@@ -174,11 +195,19 @@ impl Checker {
             self.walk(term, || scan.step(&snapshot, STEP)).await?;
             let (names, _, locks) = scan.into_parts();
             look.add(state.id.get(), names, locks);
-            for other in self.others().await? {
-                for part in open.chunks(LISTED_WITH_NAME) {
-                    let request = CheckPartRequest { only: part.to_vec(), ..CheckPartRequest::default() };
-                    let answer = self.ask(other, request).await?;
+            let others: BTreeSet<PartitionId> = self.others().await?.into_iter().collect();
+            for part in open.chunks(LISTED_WITH_NAME) {
+                let mut left = others.clone();
+                while let Some(other) = left.pop_first() {
+                    let request = CheckPartRequest { only: part.to_vec(), beside: true, ..CheckPartRequest::default() };
+                    let mut answer = self.ask(other, request).await?;
+                    let beside = std::mem::take(&mut answer.beside);
                     look.add(other.get(), answer.names.into_iter().map(from_wire), answer.locks);
+                    for answer in beside {
+                        if left.remove(&PartitionId(answer.partition)) {
+                            look.add(answer.partition, answer.names.into_iter().map(from_wire), answer.locks);
+                        }
+                    }
                 }
             }
             review.conclude(look);
@@ -471,16 +500,27 @@ fn to_wire(way: cairn_meta_core::WayUp) -> WayUp {
 }
 
 /// Answers what the check of another partition asks of this one.
-pub(crate) async fn answer(partition: Arc<Partition>, request: CheckPartRequest, reply: Reply) {
-    match answered(&partition, request).await {
+pub(crate) async fn answer(
+    partition: Arc<Partition>,
+    request: CheckPartRequest,
+    beside: Vec<Arc<Partition>>,
+    reply: Reply,
+) {
+    match answered(&partition, request, &beside).await {
         Ok(answer) => reply.ok(&answer, ()),
         Err(error) => reply.err(error),
     }
 }
 
-async fn answered(partition: &Arc<Partition>, request: CheckPartRequest) -> Result<CheckPartResponse, WireError> {
+/// `beside`: other partitions of the volume that this node leads.
+async fn answered(
+    partition: &Arc<Partition>,
+    request: CheckPartRequest,
+    beside: &[Arc<Partition>],
+) -> Result<CheckPartResponse, WireError> {
     let state = &partition.state;
-    let _turn = state.fsck.turn.lock().await;
+    let arrived = state.common.clock.now();
+    let mut turn = state.fsck.turn.lock().await;
     // It may have waited for long: what a member has that does not lead any more is none of now.
     partition.handle.read_permit().map_err(|not_leader| state.common.not_leader(not_leader.hint))?;
     let with_names = request.ways.iter().any(|way| way.names);
@@ -496,34 +536,15 @@ async fn answered(partition: &Arc<Partition>, request: CheckPartRequest) -> Resu
     let snapshot = state.namespace.read().snapshot();
     let ways = request.ways.iter().map(|way| to_wire(snapshot.way_up(way.directory, way.child, way.names))).collect();
     let mut answer = CheckPartResponse { ways, last: request.last, lost_and_found, ..CheckPartResponse::default() };
-    let mut scan = match (request.only.is_empty(), request.last) {
-        (true, 0) => return Ok(answer),
-        (true, last) => NameScan::of_range(&snapshot, request.first, last, LISTED),
-        (false, _) => NameScan::of(&snapshot, request.only.iter().copied()),
-    };
-    loop {
-        let start = state.common.clock.now();
-        if !scan.step(&snapshot, STEP) {
-            break;
-        }
-        if state.leading_term().is_none() {
-            return Err(not_leading());
-        }
-        sleep(state.common.clock.now().since(start) * REST).await;
+    drop(snapshot);
+    if request.only.is_empty() && request.last == 0 {
+        return Ok(answer);
     }
-    let (names, last, locks) = scan.into_parts();
-    answer.last = last;
-    answer.locks = locks.into_iter().collect();
-    answer.names = (names.into_iter())
-        .map(|(inode, Names { count, directory, name, types, open })| NamesOf {
-            inode,
-            count,
-            directory,
-            types,
-            open,
-            name,
-        })
-        .collect();
+    foreign_names::list(partition, &request, arrived, &mut turn, &mut answer).await?;
+    drop(turn);
+    if request.beside {
+        foreign_names::list_beside(beside, &request, arrived, &mut answer).await;
+    }
     Ok(answer)
 }
 
