@@ -91,6 +91,13 @@ pub(crate) fn known_layout(bits: u64, level: u16) -> Result<Layout> {
     ))
 }
 
+/// Feature level from which on ids that are passed over depend on the era.
+const SKIP_BY_ERA_LEVEL: u16 = 26;
+/// More than a partition gives out in each second of a life, on average.
+const INODES_A_SECOND: u64 = 1 << 14;
+/// Eras with ids of their own: seconds, twelve days of them.
+const ERAS: u64 = 1 << 20;
+
 /// The layout asked for, or the directory's: what is new is in no later stage.
 pub(crate) fn layout_or(asked: u64, inherited: u64, level: u16) -> Result<u64> {
     match asked {
@@ -315,12 +322,16 @@ impl Namespace {
         Ok(self.inode_next)
     }
 
-    /// Goes on with ids that this state cannot have given before some of it was forgotten.
-    pub(crate) fn skip_inodes(&mut self) {
-        if let Ok(next) = self.next_inode() {
-            // Behind the last one there is none: 0.
-            self.inode_next = (next | u64::from(u32::MAX)).wrapping_add(1);
-        }
+    /// Goes on with ids that this state cannot have given before some of it was forgotten. A backup may be put back
+    /// twice: the era, which is a time in seconds, has the second life begin further on than the first one can have
+    /// got.
+    pub(crate) fn skip_inodes(&mut self, era: u64) {
+        let Ok(next) = self.next_inode() else { return };
+        // Behind the last one there is none: 0.
+        let skipped = (next | u64::from(u32::MAX)).wrapping_add(1);
+        let further = skipped.saturating_add((era % ERAS) * INODES_A_SECOND);
+        let is_room = skipped != 0 && self.level >= SKIP_BY_ERA_LEVEL && further < self.inode_last;
+        self.inode_next = if is_room { further } else { skipped };
     }
 
     /// Stores a new inode under the id of [`Namespace::next_inode`].

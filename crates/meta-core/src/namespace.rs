@@ -11,7 +11,7 @@ use crate::shards::Huge;
 use crate::snapshots::{SNAPSHOT_LEVEL, Snapshots};
 use crate::tx::TxTable;
 use crate::waiting::Waiting;
-use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime};
+use cairn_types::{ErrorCode, InodeId, Layout, PartitionId, VolumeId, WallTime, era_of};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use std::collections::BTreeMap;
@@ -242,6 +242,10 @@ impl Namespace {
         match opcode {
             Opcode::TxPrepare => return self.tx_prepare(request, out).map_err(OpError::to_wire),
             Opcode::TxDecide => return self.tx_decide(at.term, request, out),
+            Opcode::SkipInodes => {
+                self.pass_over(at.term);
+                return Ok(());
+            }
             Opcode::AtLimit => return self.apply_at_limit(request, out),
             Opcode::QuietSnapshots => return self.quiet_snapshots(out).map_err(OpError::to_wire),
             Opcode::CutSnapshot => return self.cut_snapshot(at, request, out).map_err(OpError::to_wire),
@@ -409,15 +413,6 @@ impl Namespace {
             Opcode::EndVolatile => self.end_volatile(request),
             Opcode::TxFinish => self.tx_finish(request),
             Opcode::TxDone => self.tx_done(request),
-            Opcode::SkipInodes => {
-                self.skip_inodes();
-                self.forget_lent();
-                if self.is_home() && self.is_one_of_several() && self.has_snapshots() {
-                    // What it forgot of snapshots others are told as news.
-                    self.note_changed_snapshots(self.time);
-                }
-                Ok(())
-            }
             Opcode::EndRange => self.end_range(),
             Opcode::TakeSessions => self.take_sessions(request),
             Opcode::Lend | Opcode::NoteLent | Opcode::NoteLimit | Opcode::SetBound => {
@@ -429,6 +424,16 @@ impl Namespace {
             }
             Opcode::SetFullness => self.set_fullness(request),
             _ => Err(OpError::new(ErrorCode::UnknownOperation, "not an operation of a partition's leader")),
+        }
+    }
+
+    /// What it may have given and forgotten is not given again.
+    fn pass_over(&mut self, term: u64) {
+        self.skip_inodes(era_of(term));
+        self.forget_lent();
+        if self.is_home() && self.is_one_of_several() && self.has_snapshots() {
+            // What it forgot of snapshots others are told as news.
+            self.note_changed_snapshots(self.time);
         }
     }
 

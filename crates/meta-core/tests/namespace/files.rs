@@ -1,7 +1,9 @@
 //! Files and directories, one rule of Linux a test.
 
 use crate::driver::*;
-use cairn_types::ErrorCode as E;
+use cairn_meta_core::AppliedAt;
+use cairn_types::{ErrorCode as E, WallTime, first_term};
+use cairn_wire::Opcode;
 use cairn_wire::meta::CreateRequest;
 
 /// A file that was created, published and listed is found with the same attributes everywhere.
@@ -63,4 +65,23 @@ fn numbers_that_may_have_been_given_are_skipped() {
         assert_eq!(file, first);
     }
     assert_eq!(d.mkdir(ROOT, "dir", 0o755).unwrap().inode, (3 << 32) + 1);
+}
+
+/// A backup that is put back a second time would give numbers again that were given after the first time, and that
+/// other partitions still name.
+#[test]
+fn a_state_that_is_put_back_twice_gives_numbers_apart() {
+    let mut backup = Driver::new();
+    backup.create(ROOT, "before", 0o644).unwrap();
+    backup.set_feature_level(26);
+    let first_of_life = |era: u64| {
+        let mut life = Driver::on(backup.restored());
+        let at = AppliedAt { index: 1 << 32, term: first_term(era), time: WallTime(2_000_000) };
+        life.namespace.apply(at, Opcode::SkipInodes, &[], &mut Vec::new()).expect("passed over");
+        life.session = 2;
+        life.create(ROOT, "after", 0o644).unwrap().inode
+    };
+    let (first, second) = (first_of_life(1_795_000_000), first_of_life(1_795_000_060));
+    assert!(first >= 1 << 32, "beyond what the backup may not know of");
+    assert!(second >= first + 60 * 10_000, "beyond what a minute can have given: {first}, then {second}");
 }
