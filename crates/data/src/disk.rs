@@ -31,6 +31,7 @@ mod queue;
 mod read;
 mod read_memory;
 mod read_pipe;
+mod read_shares;
 mod replay_chunk;
 mod ring;
 mod scrub_file;
@@ -67,6 +68,7 @@ pub use metrics::DiskMetrics;
 pub use overwrite::{OverwriteOp, OverwriteOrder, OverwriteRun};
 pub use pg_files::{LOST_MARK_SKIP, PgFiles, PgTrouble};
 pub use read::{BlockData, ReadBlocks, ReadPurpose};
+pub use read_shares::{Held, ReadShares, Reader};
 pub use verify_tables::TablesAtRest;
 
 use chunk::{AppendJob, Job};
@@ -89,6 +91,8 @@ pub struct DiskContext {
     pub rng: Arc<dyn cairn_env::Rng>,
     /// Memory of reads.
     pub pool: BufPool,
+    /// How much of it those who ask may hold.
+    pub shares: Arc<ReadShares>,
 }
 
 /// An append as the server hands it in. `data` has whole blocks (zeros after the last byte), aligned for direct I/O.
@@ -146,7 +150,7 @@ pub struct DiskStore {
     /// Chunks with work.
     ready: WorkQueue<Arc<Chunk>>,
     syncs: WorkQueue<sync::SyncRequest>,
-    reads: WorkQueue<read::ReadJob>,
+    reads: Arc<WorkQueue<read::ReadJob>>,
     /// The last read waited for the device.
     reads_cold: AtomicBool,
     pipes: cairn_env::PipePool,

@@ -163,6 +163,11 @@ impl Writer {
         self.left + usize::from(self.unflushed)
     }
 
+    /// Bytes of headers, messages and small payloads that are kept until all is written.
+    pub(crate) fn owned(&self) -> usize {
+        self.current.owned_len()
+    }
+
     /// Bytes that neither the kernel nor TLS has: what is in them was certainly not sent.
     pub(crate) fn unsent(&self) -> usize {
         self.left
@@ -217,7 +222,9 @@ impl Writer {
         {
             let count = std::task::ready!(poll_pipe(cx, stream, pipe, !last))?;
             self.left -= count;
-            self.piece += usize::from(pipe.is_empty());
+            if pipe.is_empty() {
+                self.piece_done();
+            }
             return Poll::Ready(Ok(count));
         }
         if stream.tcp().is_none() {
@@ -291,10 +298,16 @@ impl Writer {
             self.piece_at += taken;
             count -= taken;
             if self.piece_at == len {
-                self.piece += 1;
-                self.piece_at = 0;
+                self.piece_done();
             }
         }
+    }
+
+    /// What was sent goes back to its owner at once: behind it may be more, which the peer does not take.
+    fn piece_done(&mut self) {
+        self.current.pieces[self.piece].1 = Piece::Memory(SharedBuf::default());
+        self.piece += 1;
+        self.piece_at = 0;
     }
 }
 

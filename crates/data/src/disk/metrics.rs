@@ -46,6 +46,8 @@ metrics! {
     reads, counter, "cairn_data_reads", "Reads answered.";
     /// Those of them that needed no thread of the disk.
     reads_in_memory, counter, "cairn_data_reads_in_memory", "Reads answered from memory on the thread of their connection.";
+    /// Those that waited for their reader to take answers.
+    reads_parked, counter, "cairn_data_reads_parked", "Reads that waited because their reader held its part of the memory of reads in answers that it had not taken.";
     /// Their bytes.
     read_bytes, counter, "cairn_data_read_bytes", "Bytes of reads answered.";
     /// Syncs of chunk files for askers.

@@ -110,7 +110,7 @@ impl DiskStore {
             journal,
             ready: WorkQueue::default(),
             syncs: WorkQueue::default(),
-            reads: WorkQueue::default(),
+            reads: Arc::default(),
             reads_cold: AtomicBool::new(false),
             pipes: cairn_env::PipePool::new(super::read_pipe::PIPES_MAX),
             homeward: WorkQueue::default(),

@@ -16,6 +16,7 @@ use parking_lot::MutexGuard;
 
 use super::chunk::{Chunk, ChunkMem, Done};
 use super::metrics::{DiskMetrics, add};
+use super::read_shares::{Held, Reader, Shared};
 use super::tables_at_home::{Tables, punched};
 use super::{DataError, DiskStore};
 
@@ -77,6 +78,8 @@ pub struct ReadBlocks<D = AlignedBuf> {
     pub row_crcs: Vec<u32>,
     /// Offset of the first block in the chunk.
     pub first_block_offset: u64,
+    /// The reader's part of the memory of reads, to be kept as long as the data.
+    pub held: Option<Held>,
 }
 
 /// Blocks to be sent on.
@@ -95,6 +98,8 @@ pub(super) struct ReadJob {
     /// The system was told of it.
     pub(super) announced: bool,
     pub(super) purpose: ReadPurpose,
+    /// Whose memory it takes; `None`: the server's own.
+    reader: Option<Reader>,
     done: Wanted,
 }
 
@@ -126,46 +131,65 @@ impl Wanted {
             Self::Any(done) => done(Ok(blocks.into_sendable())),
         }
     }
+
+    /// Returns to how many blocks it came.
+    fn end(self, outcome: Result<ReadBlocks, DataError>) -> usize {
+        match self {
+            Self::Memory(done) => {
+                let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
+                done(outcome);
+                blocks
+            }
+            any @ Self::Any(_) => any.end_any(outcome.map(ReadBlocks::into_sendable)),
+        }
+    }
+
+    fn end_any(self, outcome: Result<ReadBlocks<BlockData>, DataError>) -> usize {
+        let Self::Any(done) = self else { unreachable!("only what is to be sent is not copied") };
+        let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
+        done(outcome);
+        blocks
+    }
 }
 
 impl ReadBlocks {
     fn into_sendable(self) -> ReadBlocks<BlockData> {
-        let ReadBlocks { data, crcs, row_crcs, first_block_offset } = self;
-        ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset }
+        let ReadBlocks { data, crcs, row_crcs, first_block_offset, held } = self;
+        ReadBlocks { data: BlockData::Memory(data), crcs, row_crcs, first_block_offset, held }
     }
 }
 
 impl DiskStore {
     /// Reads `length` bytes at `offset`. `done` is called from a thread of the disk.
     pub fn read(&self, id: ChunkId, offset: u64, length: u64, done: Done<ReadBlocks>) -> Result<(), DataError> {
-        self.queue_read(id, offset, length, ReadPurpose::Again, Wanted::Memory(done))
+        self.queue_read(id, (offset, length), ReadPurpose::Again, None, Wanted::Memory(done))
     }
 
-    /// Reads blocks to be sent on, which need not be copied for that.
+    /// Reads blocks to be sent on to a reader, which need not be copied for that.
     pub fn read_to_send(
         &self,
         id: ChunkId,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         purpose: ReadPurpose,
+        reader: Option<Reader>,
         done: Done<ReadBlocks<BlockData>>,
     ) -> Result<(), DataError> {
-        self.queue_read(id, offset, length, purpose, Wanted::Any(done))
+        self.queue_read(id, (offset, length), purpose, reader, Wanted::Any(done))
     }
 
     fn queue_read(
         &self,
         id: ChunkId,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         purpose: ReadPurpose,
+        reader: Option<Reader>,
         done: Wanted,
     ) -> Result<(), DataError> {
         self.check()?;
         let chunk = self.chunk(id).ok_or(DataError::NoChunk { chunk: id })?;
         // To ask whether something is in memory makes the system bring it there.
         let at_hand = match purpose {
-            ReadPurpose::Again => self.read_in_memory(&chunk, offset, length),
+            ReadPurpose::Again => self.read_in_memory(&chunk, (offset, length), reader),
             ReadPurpose::Once | ReadPurpose::AtRest => None,
         };
         let done = match at_hand {
@@ -180,7 +204,8 @@ impl DiskStore {
             return Err(DataError::Busy { disk: self.name().into() });
         }
         // What comes past the page cache need not be announced.
-        let job = ReadJob { chunk, offset, length, announced: purpose != ReadPurpose::Again, purpose, done };
+        let announced = purpose != ReadPurpose::Again;
+        let job = ReadJob { chunk, offset, length, announced, purpose, reader, done };
         self.reads.push(job).map_err(|_| DataError::Stopping { disk: self.name().into() })
     }
 
@@ -189,21 +214,7 @@ impl DiskStore {
         let Some(job) = self.reads.pop() else { return false };
         self.announce_reads();
         let started = self.context.clock.now();
-        let ReadJob { chunk, offset, length, purpose, done, .. } = job;
-        let blocks = match done {
-            Wanted::Memory(done) => {
-                let outcome = self.read_now(&chunk, offset, length);
-                let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
-                done(outcome);
-                blocks
-            }
-            Wanted::Any(done) => {
-                let outcome = self.read_any(&chunk, offset, length, purpose);
-                let blocks = outcome.as_ref().map_or(0, |blocks| blocks.crcs.len());
-                done(outcome);
-                blocks
-            }
-        };
+        let Some(blocks) = self.carry_out(job) else { return true };
         if blocks > 0 {
             add(&self.metrics.reads, 1);
             add(&self.metrics.read_bytes, (blocks * BLOCK_SIZE) as u64);
@@ -212,20 +223,39 @@ impl DiskStore {
         true
     }
 
-    /// References to pages where that is possible, else a copy.
-    fn read_any(
-        &self,
-        chunk: &Arc<Chunk>,
-        offset: u64,
-        length: u64,
-        purpose: ReadPurpose,
-    ) -> Result<ReadBlocks<BlockData>, DataError> {
+    /// References to pages where that is possible, else a copy. How many blocks there were; `None`: it was not read now.
+    fn carry_out(&self, job: ReadJob) -> Option<usize> {
+        let (offset, length, purpose) = (job.offset, job.length, job.purpose);
         if purpose == ReadPurpose::Again
-            && let Some(blocks) = self.pipe_now(chunk, offset, length)?
+            && let Wanted::Any(_) = job.done
+            && let Some(piped) = self.pipe_now(&job.chunk, offset, length).transpose()
         {
-            return Ok(blocks);
+            return Some(job.done.end_any(piped));
         }
-        Ok(self.read_for(chunk, offset, length, purpose)?.into_sendable())
+        let (held, job) = self.with_share(job)?;
+        let outcome = self.read_for(&job.chunk, offset, length, purpose);
+        Some(job.done.end(outcome.map(|blocks| ReadBlocks { held, ..blocks })))
+    }
+
+    /// The part of the memory of reads that its reader may take for it; `None`: it comes again when there is some, or
+    /// was refused.
+    fn with_share(&self, job: ReadJob) -> Option<(Option<Held>, ReadJob)> {
+        let Some(reader) = job.reader else { return Some((None, job)) };
+        let block = BLOCK_SIZE as u64;
+        let bytes = (job.offset % block).saturating_add(job.length).div_ceil(block).saturating_mul(block);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match self.context.shares.take((reader, bytes), job, &self.reads) {
+            Shared::Granted(held, job) => Some((Some(held), job)),
+            Shared::Parked => {
+                add(&self.metrics.reads_parked, 1);
+                None
+            }
+            Shared::Full(job) => {
+                add(&self.metrics.overloads, 1);
+                job.done.end(Err(DataError::Busy { disk: self.name().into() }));
+                None
+            }
+        }
     }
 
     /// Reads in the caller's thread.
@@ -264,7 +294,7 @@ impl DiskStore {
             data.clear();
             if let Some((crcs, row_crcs)) = self.try_read(chunk, (offset, length), &blocks, purpose, &mut data)? {
                 let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
-                return Ok(ReadBlocks { data, crcs, row_crcs, first_block_offset });
+                return Ok(ReadBlocks { data, crcs, row_crcs, first_block_offset, held: None });
             }
             std::thread::yield_now();
         }

@@ -12,10 +12,16 @@ use super::DiskStore;
 use super::chunk::Chunk;
 use super::read::{Moment, ReadBlocks};
 use super::read_pipe::PIPE_BYTES_MIN;
+use super::read_shares::Reader;
 
 impl DiskStore {
     /// Blocks that cover the range, if all of them are in memory.
-    pub(super) fn read_in_memory(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Option<ReadBlocks> {
+    pub(super) fn read_in_memory(
+        &self,
+        chunk: &Arc<Chunk>,
+        (offset, length): (u64, u64),
+        reader: Option<Reader>,
+    ) -> Option<ReadBlocks> {
         if self.config.direct_reads || length >= PIPE_BYTES_MIN as u64 {
             return None;
         }
@@ -26,6 +32,10 @@ impl DiskStore {
             (blocks, moment)
         };
         let bytes = blocks.len() * BLOCK_SIZE;
+        let held = match reader {
+            Some(reader) => Some(self.context.shares.try_take(reader, bytes)?),
+            None => None,
+        };
         let mut data = self.context.pool.try_take(bytes).ok()?;
         if !moment.needs_file(&blocks) {
             data.resize(bytes);
@@ -41,6 +51,6 @@ impl DiskStore {
         self.checked_range(chunk, &state, offset, length).ok()?;
         let first_block_offset = u64::from(blocks.start) * BLOCK_SIZE as u64;
         let (crcs, row_crcs) = moment.holds(&state, &blocks).then_some(moment.sums)?;
-        Some(ReadBlocks { data, crcs, row_crcs, first_block_offset })
+        Some(ReadBlocks { data, crcs, row_crcs, first_block_offset, held })
     }
 }

@@ -63,7 +63,8 @@ impl DiskStore {
         self.checked_range(chunk, &state, offset, length)?;
         let same = state.home_gen == generation && is_settled(&state, &blocks);
         let (crcs, row_crcs) = crcs;
-        Ok(same.then_some(ReadBlocks { data: BlockData::Pipe(pipe), crcs, row_crcs, first_block_offset }))
+        let data = BlockData::Pipe(pipe);
+        Ok(same.then_some(ReadBlocks { data, crcs, row_crcs, first_block_offset, held: None }))
     }
 
     /// Tells the system of the reads that wait, so that the device works on several of them at once. Only while reads

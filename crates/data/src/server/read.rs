@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
+use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::encode_crcs;
 use cairn_rpc::{Payload, Reply, Request};
 use cairn_types::{ChunkId, Epoch, ErrorCode, PgId, Time, crc32c_blocks};
@@ -16,7 +17,7 @@ use cairn_wire::hello::PeerKind;
 use super::member::{Member, bad_request};
 use super::missing::Found;
 use super::{Inner, Refused};
-use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, ReadBlocks, ReadPurpose};
+use crate::disk::{BlockData, Chunk, ChunkInfo, DataError, Done, Held, ReadBlocks, ReadPurpose};
 
 /// Longest range of one read.
 const READ_MAX: u32 = 4 << 20;
@@ -71,7 +72,7 @@ impl Inner {
                     let answer = ReadResponse { crcs, first_block_offset, row_crcs, creation_epoch };
                     match asked.sums {
                         true => answer_sums(id, &answer, (&blocks.crcs, &blocks.data), reply),
-                        false => reply.ok(&answer, payload(blocks.data)),
+                        false => reply.ok(&answer, payload(blocks.data, blocks.held)),
                     }
                 }
                 Err(error) => {
@@ -89,7 +90,10 @@ impl Inner {
                 }
             }
         });
-        if let Err(error) = member.store.read_to_send(id, asked.offset, u64::from(asked.length), purpose, done)
+        let key = request.peer.holder.as_ref().map(|holder| holder.name.as_str());
+        let reader = Some(self.parts.shares.reader(key, request.peer.site()));
+        let range = (asked.offset, u64::from(asked.length));
+        if let Err(error) = member.store.read_to_send(id, range, purpose, reader, done)
             && let Some(reply) = slot.lock().take()
         {
             return Err((reply, self.absent(&member, id, error, found)));
@@ -220,10 +224,23 @@ fn answer_sums(id: ChunkId, answer: &ReadResponse, (crcs, data): (&[u32], &Block
     }
 }
 
-fn payload(data: BlockData) -> Payload {
-    match data {
-        BlockData::Memory(data) => data.into(),
-        BlockData::Pipe(pipe) => pipe.into(),
+/// Blocks that count as their reader's until they are sent.
+struct Counted {
+    data: AlignedBuf,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+fn payload(data: BlockData, held: Option<Held>) -> Payload {
+    match (data, held) {
+        (BlockData::Memory(data), Some(held)) => SharedBuf::from_owner(Counted { data, _held: held }).into(),
+        (BlockData::Memory(data), None) => data.into(),
+        (BlockData::Pipe(pipe), _) => pipe.into(),
     }
 }
 

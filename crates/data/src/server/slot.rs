@@ -12,7 +12,7 @@ use cairn_types::{ClusterId, DiskId, DiskUuid, NodeId};
 use cairn_wire::manager::{DiskGeneration, DiskReport};
 use parking_lot::{Mutex, RwLock};
 
-use crate::disk::{DiskConfig, DiskContext, DiskStore};
+use crate::disk::{DiskConfig, DiskContext, DiskStore, ReadShares};
 
 /// Health of a disk in reports.
 const GOOD: u32 = 0;
@@ -36,6 +36,7 @@ pub(crate) struct StoreParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) pool: BufPool,
+    pub(crate) shares: Arc<ReadShares>,
 }
 
 impl Slot {
@@ -153,6 +154,7 @@ impl Slot {
             clock: parts.clock.clone(),
             rng: parts.rng.clone(),
             pool: parts.pool.clone(),
+            shares: parts.shares.clone(),
         };
         match DiskStore::open(context, parts.config.clone()) {
             Ok(store) => *self.store.write() = Some(store),

@@ -19,6 +19,7 @@ use super::slot::{Slot, StoreParts};
 use super::unhealed::Unhealed;
 use super::{DataServer, Inner};
 use crate::config::DataConfig;
+use crate::disk::ReadShares;
 
 /// Blocks that are healed at the same time; further ones wait.
 const HEALS_AT_ONCE: usize = 8;
@@ -149,6 +150,7 @@ fn store_parts(config: &DataConfig, env: &DataEnv) -> StoreParts {
         clock: env.clock.clone(),
         rng: env.rng.clone(),
         pool: env.pool.clone(),
+        shares: ReadShares::new(env.pool.limit()),
     }
 }
 

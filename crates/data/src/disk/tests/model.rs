@@ -53,6 +53,7 @@ pub(super) fn context(disk: Arc<dyn Disk>) -> DiskContext {
         clock: Arc::new(RealClock),
         rng: Arc::new(SimRng::seeded(5)),
         pool: BufPool::new(64 << 20),
+        shares: crate::disk::ReadShares::new(64 << 20),
     }
 }
 

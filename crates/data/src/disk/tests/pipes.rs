@@ -37,7 +37,7 @@ fn send_for(
     purpose: ReadPurpose,
 ) -> Result<ReadBlocks<BlockData>, DataError> {
     let (slot, done) = slot();
-    store.read_to_send(id(1), offset, length, purpose, done)?;
+    store.read_to_send(id(1), (offset, length), purpose, None, done)?;
     outcome(store, &slot)
 }
 
@@ -83,6 +83,45 @@ fn whole_blocks_at_home_are_not_copied() {
     assert_eq!((few.first_block_offset, few.crcs.len()), (4096, 2));
     assert!(received(few) == bytes()[4096..3 * 4096]);
     assert!(matches!(send(&store, LEN as u64 - 4096, 8192), Err(DataError::Missing { .. })));
+}
+
+/// A reader that takes no answers would have all memory of reads, and everybody else's reads would wait for it.
+#[test]
+fn a_reader_that_takes_no_answers_waits_alone() {
+    let (_dir, _disk, store) = store();
+    let here = "127.0.0.1".parse().unwrap();
+    let readers = ["taker", "other"].map(|name| Some(store.context.shares.reader(Some(name), here)));
+    let ask = |reader| {
+        let (slot, done) = slot();
+        store.read_to_send(id(1), (0, LEN as u64), ReadPurpose::Again, reader, done).unwrap();
+        slot
+    };
+    let asked: Vec<_> = (0..100).map(|_| ask(readers[0])).collect();
+    store.drive();
+    let answered = || asked.iter().filter(|slot| slot.lock().is_some()).count();
+    // What pipes hold, and half of the pool.
+    let first = answered();
+    assert_eq!(first, 16 + 51);
+    assert_eq!(store.metrics().reads_parked.load(std::sync::atomic::Ordering::Relaxed), 100 - 67);
+    let other = outcome(&store, &ask(readers[1])).unwrap();
+    assert!(received(other) == bytes());
+    // With each answer that is taken the next one comes.
+    let taken = asked[20].lock().take().unwrap().unwrap();
+    assert!(!is_piped(&taken));
+    drop(taken);
+    store.drive();
+    assert_eq!(answered(), first);
+    let mut read = 1;
+    while read < 100 {
+        let done: Vec<_> = asked.iter().filter_map(|slot| slot.lock().take()).collect();
+        assert!(!done.is_empty(), "those that waited are never read");
+        for blocks in done {
+            assert!(received(blocks.unwrap()) == bytes());
+            read += 1;
+        }
+        store.drive();
+    }
+    assert_eq!(store.context.shares.held(), 0);
 }
 
 /// A block that lies in the journal, or one that the next append replaces, would reach the reader old or torn.
