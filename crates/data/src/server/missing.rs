@@ -7,7 +7,7 @@
 //! volume names what the metadata refers to now, and comes once a day by itself: so what it names stays until the next
 //! one. A reader may go by an old map, of a chunk that was freed before this process started, and nobody can tell: so
 //! what only a reader names is forgotten sooner. No more than [`MISSING_MAX`] are remembered; what can be brought back
-//! comes before what was named and is nowhere. Not here: how a chunk is brought back (`restore.rs`).
+//! comes before what was named and is nowhere, and all of it before what only the holders of keys with limits name. Not here: how a chunk is brought back (`restore.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use super::Inner;
 
 /// Chunks that wait or were tried lately; more are left to the next comparison, or their next reader.
 const MISSING_MAX: usize = 1024;
+/// Of them those that only tenants named, who may name what never was.
+const TENANTS_MAX: usize = MISSING_MAX / 4;
 
 /// What the check of a volume named is lost for so long: its next one comes within a day (`check_period` of the meta
 /// nodes).
@@ -32,8 +34,9 @@ type Key = (DiskId, ChunkId);
 /// Who found that a chunk is not here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Found {
-    /// A job of a server: the file that it read may have been removed meanwhile, and nobody waits for it. Or a tenant,
-    /// who may name what never was.
+    /// A tenant, who may name what never was.
+    Tenant,
+    /// A job of a server: the file that it read may have been removed meanwhile, and nobody waits for it.
     Job,
     /// A reader: it may be what a writer began and was never told of.
     Reader,
@@ -51,7 +54,7 @@ impl Found {
         match self {
             Self::Reader => Some(READ_KEPT),
             Self::Check => Some(CHECKED_KEPT),
-            Self::Job | Self::List | Self::Start => None,
+            Self::Tenant | Self::Job | Self::List | Self::Start => None,
         }
     }
 }
@@ -127,7 +130,7 @@ impl Missing {
         if self.notes.len() >= MISSING_MAX {
             self.notes.retain(|_, note| note.due.is_some() || now.since(note.at) < again);
         }
-        if self.notes.len() >= MISSING_MAX && !self.notes.contains_key(&key) && !self.give_way() {
+        if !self.notes.contains_key(&key) && !self.has_room(found) {
             return Noted::Full;
         }
         let due = now + pause;
@@ -147,10 +150,21 @@ impl Missing {
         if std::mem::replace(&mut self.running, true) { Noted::Known } else { Noted::Begin }
     }
 
-    /// One of those that were named and are nowhere is forgotten; enough of them stay to be told.
+    /// Whether another one may be remembered.
+    fn has_room(&mut self, found: Found) -> bool {
+        if found == Found::Tenant {
+            let tenants = self.notes.values().filter(|note| note.found == Found::Tenant).count();
+            return tenants < TENANTS_MAX && self.notes.len() < MISSING_MAX;
+        }
+        self.notes.len() < MISSING_MAX || self.give_way()
+    }
+
+    /// One that only a tenant named is forgotten, or one of those that were named and are nowhere; enough of them stay
+    /// to be told.
     fn give_way(&mut self) -> bool {
-        let gives_way = |note: &Note| note.nowhere && note.found != Found::Start;
-        let Some(key) = self.notes.iter().find(|(_, note)| gives_way(note)).map(|(key, _)| *key) else { return false };
+        let of_tenant = self.notes.iter().find(|(_, note)| note.found == Found::Tenant);
+        let nowhere = || self.notes.iter().find(|(_, note)| note.nowhere && note.found != Found::Start);
+        let Some(key) = of_tenant.or_else(nowhere).map(|(key, _)| *key) else { return false };
         self.remove(key);
         true
     }
@@ -414,6 +428,22 @@ mod tests {
         assert_eq!(missing.notes.len(), MISSING_MAX);
         assert_eq!(missing.due.len(), MISSING_MAX);
         assert_eq!(missing.counts()[&(DiskId(1), PgId(2))], (MISSING_MAX as u64 - 1, MISSING_MAX as u64 - 1));
+    }
+
+    /// A tenant that names what never was would keep what is missing from being looked for.
+    #[test]
+    fn what_tenants_name_gives_way() {
+        let (mut missing, now) = (Missing::new(MIN, MAX), Time::default());
+        let noted = |missing: &mut Missing, from: u32, count: u32, found| {
+            let room = (from..from + count).filter(|i| missing.note(key(*i), found, now, MIN, MAX) != Noted::Full);
+            room.count()
+        };
+        assert_eq!(noted(&mut missing, 0, 2000, Found::Tenant), TENANTS_MAX);
+        // Of one that a reader names, too, somebody knows more.
+        assert_eq!(missing.note(key(0), Found::Reader, now, MIN, MAX), Noted::Known);
+        assert_eq!(noted(&mut missing, 5000, 2000, Found::List), MISSING_MAX - 1);
+        assert_eq!(noted(&mut missing, 9000, 10, Found::Tenant), 0);
+        assert!(missing.notes.contains_key(&key(0)) && !missing.notes.contains_key(&key(1)));
     }
 
     /// Readers that do not give up would have the same chunk tried all the time; or what a list names would wait for

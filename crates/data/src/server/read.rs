@@ -30,7 +30,7 @@ const LIST_RUNS_MAX: usize = 32 << 10;
 /// the volume names it too.
 fn named_by(asked: &ReadRequest, kind: PeerKind, is_tenant: bool) -> Found {
     match kind {
-        _ if is_tenant => Found::Job,
+        _ if is_tenant => Found::Tenant,
         PeerKind::Server if asked.of_check => Found::Check,
         PeerKind::Server => Found::Job,
         _ => Found::Reader,
@@ -331,8 +331,8 @@ mod tests {
     #[test]
     fn what_a_tenant_names_is_not_lost_for_that() {
         let asked = |of_check| ReadRequest { of_check, ..ReadRequest::default() };
-        assert_eq!(named_by(&asked(false), PeerKind::Client, true), Found::Job);
-        assert_eq!(named_by(&asked(true), PeerKind::Client, true), Found::Job);
+        assert_eq!(named_by(&asked(false), PeerKind::Client, true), Found::Tenant);
+        assert_eq!(named_by(&asked(true), PeerKind::Client, true), Found::Tenant);
         assert_eq!(named_by(&asked(true), PeerKind::Client, false), Found::Reader);
         assert_eq!(named_by(&asked(false), PeerKind::Server, false), Found::Job);
         assert_eq!(named_by(&asked(true), PeerKind::Server, false), Found::Check);
