@@ -136,7 +136,16 @@ impl Inner {
     pub(crate) fn member(&self, disk: u32, pg: u32, epoch: u64) -> Result<Member, WireError> {
         let (disk, pg) = (DiskId(disk), PgId(pg));
         let store = self.disk_store(disk)?;
-        let runtime = self.runtime(disk, pg);
+        let known = self.runtimes.lock().get(&(disk, pg)).cloned();
+        let runtime = match known {
+            Some(runtime) => runtime,
+            // Else whoever names any numbers would fill the memory.
+            None if store.pg_files().get(pg).is_none() => {
+                self.poke();
+                return Err(unknown_pg(disk, pg));
+            }
+            None => self.runtime(disk, pg),
+        };
         // Before the other one: what is not among what was told any more is on the disk.
         let told = runtime.told.record();
         let Some(record) = store.pg_files().get(pg) else {

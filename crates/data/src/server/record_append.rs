@@ -9,7 +9,8 @@
 //! Invariants: a request's frames stand in the chunk whole, next to each other and once, or are refused; a request is
 //! answered only when all serving members have its bytes (durably, if that is asked), all under the incarnations of the
 //! chunk's first answers, and before a seal of the chunk began here; what is to be published ends with a block. Bounds:
-//! [`CHUNKS_MAX`] chunks; those of one chunk are in `state`, those of long records in `parts`. Here: requests and their
+//! [`CHUNKS_MAX`] chunks, and of one volume no more than are left for others; those of one chunk are in `state`, those of
+//! long records in `parts`. Here: requests and their
 //! checks, and which chunks there are. How many write: `writers`. What waits for a chunk: `state`; handing it on:
 //! `send`; who publishes and who opens the next chunk: `turns`; records of several payloads: `parts`. Not here: what
 //! the file gets (meta-core), frames (format), what writers do after a failure (client).
@@ -29,7 +30,7 @@ use cairn_chunk_core::fence::{self, Fence};
 use cairn_env::AlignedBuf;
 use cairn_format::record_frame::{Found, record_at};
 use cairn_rpc::{Reply, Request};
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, Time, VolumeId};
 use cairn_wire::data::{RecordAppendRequest, RecordAppendResponse};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -39,8 +40,10 @@ use super::member::{Member, bad_request};
 use super::{Inner, Refused};
 use state::{Frames, State, Waiting};
 
-/// Chunks at a time.
-const CHUNKS_MAX: usize = 4096;
+/// Chunks at a time; of one volume half at most.
+const CHUNKS_MAX: usize = 8192;
+/// A chunk of which nothing was written for so long gives way.
+const UNUSED_MAX: Duration = Duration::from_secs(5);
 /// Whose turn it is, and who waits for too long, is looked at so often.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -62,6 +65,7 @@ struct RecordChunk {
     id: ChunkId,
     session: SessionId,
     chain: Vec<u32>,
+    since: Time,
     state: Mutex<State>,
 }
 
@@ -82,7 +86,7 @@ impl Inner {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
-        let frames = match self.frames_of(&asked, (member.disk, id), payload) {
+        let frames = match self.frames_of(&asked, &member, id, payload) {
             Ok(Some(frames)) => frames,
             Ok(None) => {
                 reply.ok(&RecordAppendResponse::default(), ());
@@ -90,8 +94,14 @@ impl Inner {
             }
             Err(error) => return Err((reply, error)),
         };
-        let chunk = match self.record_chunk(member, id, session) {
-            Ok(chunk) => chunk,
+        let chunk = match self.record_chunk(member, id, session, matches!(frames, Frames::None)) {
+            Ok(Some(chunk)) => chunk,
+            // What is told of it is of no use.
+            Ok(None) if asked.told.is_some() => {
+                reply.ok(&RecordAppendResponse::default(), ());
+                return Ok(());
+            }
+            Ok(None) => return Err((reply, bad_request(state::NO_RECORDS))),
             Err(error) => return Err((reply, error)),
         };
         let now = self.clock.now();
@@ -138,12 +148,14 @@ impl Inner {
     fn frames_of(
         &self,
         asked: &RecordAppendRequest,
-        chunk: (DiskId, ChunkId),
+        member: &Member,
+        id: ChunkId,
         payload: Option<AlignedBuf>,
     ) -> Result<Option<Frames>, WireError> {
         let Some(payload) = payload.filter(|payload| !payload.is_empty()) else { return Ok(Some(Frames::None)) };
         if let Some(part) = &asked.part {
-            let Some(whole) = self.records.parts.add(chunk, part, &payload, self.clock.now())? else { return Ok(None) };
+            let (place, now) = ((member.disk, id, member.pg.volume), self.clock.now());
+            let Some(whole) = self.records.parts.add(place, part, &payload, now)? else { return Ok(None) };
             check_frames(&whole)?;
             return Ok(Some(Frames::Long(whole)));
         }
@@ -156,27 +168,43 @@ impl Inner {
         Ok(Some(if small { Frames::Small(payload[..].into()) } else { Frames::Whole(payload) }))
     }
 
-    fn record_chunk(&self, member: Member, id: ChunkId, session: SessionId) -> Result<Arc<RecordChunk>, WireError> {
+    /// What is kept of a chunk; with nothing to write (`is_idle`) only what is there.
+    fn record_chunk(
+        &self,
+        member: Member,
+        id: ChunkId,
+        session: SessionId,
+        is_idle: bool,
+    ) -> Result<Option<Arc<RecordChunk>>, WireError> {
         let mut chunks = self.records.chunks.lock();
         if let Some(chunk) = chunks.get(&(member.disk, id)).filter(|chunk| chunk.member.pg.epoch == member.pg.epoch) {
             fence::check_session(chunk.session, session).map_err(|fence| self.refuse(fence))?;
-            return Ok(chunk.clone());
+            return Ok(Some(chunk.clone()));
         }
         let was_deleted = member.runtime.state.lock().was_deleted(id.index);
         if member.store.chunk(id).is_some() || was_deleted || id.index >= member.pg.high_water {
             return Err(over(id, "its primary does not know its end"));
         }
-        if chunks.len() >= CHUNKS_MAX {
+        if is_idle {
+            return Ok(None);
+        }
+        let volume = member.pg.volume;
+        if !has_room(&chunks, volume) {
             chunks.retain(|_, chunk| !self.is_over(chunk));
         }
-        if chunks.len() >= CHUNKS_MAX {
-            let text = format!("{} has {CHUNKS_MAX} open appends and takes no more; repeat later", member.disk);
+        if !has_room(&chunks, volume) {
+            let text = format!(
+                "the node of {} has {} open appends, and takes no more of {volume}; repeat later",
+                member.disk,
+                chunks.len()
+            );
             return Err(WireError::new(ErrorCode::Overloaded, text));
         }
         let chain = others(&member.pg, member.disk).into_iter().map(DiskId::get).collect();
-        let chunk = Arc::new(RecordChunk { member, id, session, chain, state: Mutex::default() });
+        let since = self.clock.now();
+        let chunk = Arc::new(RecordChunk { member, id, session, chain, since, state: Mutex::default() });
         chunks.insert((chunk.member.disk, id), chunk.clone());
-        Ok(chunk)
+        Ok(Some(chunk))
     }
 
     /// The chunk is about to be sealed here: nothing that all members do not have by now is acknowledged any more, so
@@ -195,8 +223,12 @@ impl Inner {
 
     fn is_over(&self, chunk: &RecordChunk) -> bool {
         let known = chunk.member.store.chunk(chunk.id);
-        let sealed = known.is_some_and(|known| known.is_sealed());
-        sealed || chunk.state.lock().is_over() || !self.is_current(&chunk.member)
+        let sealed = known.as_ref().is_some_and(|known| known.is_sealed());
+        let is_old = known.is_none() && self.clock.now().since(chunk.since) > UNUSED_MAX;
+        let state = chunk.state.lock();
+        let is_over = state.is_over() || is_old && state.is_unused();
+        drop(state);
+        sealed || is_over || !self.is_current(&chunk.member)
     }
 
     /// Looks now and then at who waits.
@@ -217,6 +249,12 @@ impl Inner {
             }
         });
     }
+}
+
+/// Whether a volume may have another one: as many as are left for others, and no more.
+fn has_room(chunks: &BTreeMap<(DiskId, ChunkId), Arc<RecordChunk>>, volume: VolumeId) -> bool {
+    let of_volume = chunks.values().filter(|chunk| chunk.member.pg.volume == volume).count();
+    of_volume < CHUNKS_MAX - chunks.len().min(CHUNKS_MAX)
 }
 
 /// Nothing but whole frames: what follows them in the chunk is found by their lengths.

@@ -29,6 +29,8 @@ const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 /// … or so many bytes.
 const PUBLISH_BYTES: u64 = 8 << 20;
 
+pub(super) const NO_RECORDS: &str = "there are no records that could be made durable";
+
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 #[derive(Default)]
@@ -135,6 +137,12 @@ impl State {
         self.over.is_some()
     }
 
+    /// Nothing was written, nothing is about to be, and nobody waits.
+    pub(super) fn is_unused(&self) -> bool {
+        let waits = self.waiting.len() + self.parked.len() + self.held.len() + self.in_flight;
+        self.end == 0 && waits == 0 && !self.pumping
+    }
+
     /// Takes a request, or says what becomes of it.
     pub(super) fn put(&mut self, id: ChunkId, waiting: Waiting, now: Time) -> Answers {
         let bytes = waiting.frames.bytes().len();
@@ -156,7 +164,7 @@ impl State {
         } else if self.full || self.sealed {
             self.over.clone().unwrap_or_else(|| over(id, "it is full"))
         } else if bytes == 0 && self.end == 0 && self.waiting.is_empty() {
-            bad_request("there are no records that could be made durable")
+            bad_request(NO_RECORDS)
         } else if !self.waiting.is_empty() && self.waiting_bytes + bytes > WAITING_MAX {
             overloaded(format!("{WAITING_MAX} bytes of records wait for {id} already; repeat in a moment"))
         } else {
