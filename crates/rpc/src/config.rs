@@ -15,6 +15,9 @@ pub const SERVER_IN_FLIGHT_MAX: usize = 1024;
 pub const SERVER_OUT_QUEUE_MAX: usize = 8 << 20;
 /// Bytes of answers' messages (payloads are bounded by their pool) at which a connection is given up.
 pub const SERVER_OUT_QUEUE_HARD: usize = 64 << 20;
+/// Bytes of all connections' answers that are unread and requests that came in part: no key, or address without one,
+/// holds more of them than is left for others.
+pub const SERVER_MESSAGES_MAX: usize = 512 << 20;
 /// Connections that a server holds; further ones are refused with an error.
 pub const SERVER_CONNECTIONS_MAX: usize = 16_384;
 /// Connections above the limit that are told why they are refused; further ones are closed without a word.
@@ -56,7 +59,7 @@ pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PAYLOAD_STALL: Duration = Duration::from_secs(5);
 /// The same while others wait for a buffer.
 pub const PAYLOAD_STALL_CONTENDED: Duration = Duration::from_secs(2);
-/// Time without progress of a write, after which the peer counts as not reading.
+/// Time in which a peer has to take 512 KiB of what waits for it, or all of it; else it counts as not reading.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls in flight on one client connection; further ones queue.
@@ -94,6 +97,8 @@ pub struct ServerConfig {
     pub out_queue_max: usize,
     /// See [`SERVER_OUT_QUEUE_HARD`].
     pub out_queue_hard: usize,
+    /// See [`SERVER_MESSAGES_MAX`].
+    pub messages_max: usize,
     /// See [`SERVER_CONNECTIONS_MAX`].
     pub connections_max: usize,
     /// Where received payloads go. When it is empty, connections wait.
@@ -126,6 +131,7 @@ impl Default for ServerConfig {
             in_flight_max: SERVER_IN_FLIGHT_MAX,
             out_queue_max: SERVER_OUT_QUEUE_MAX,
             out_queue_hard: SERVER_OUT_QUEUE_HARD,
+            messages_max: SERVER_MESSAGES_MAX,
             connections_max: SERVER_CONNECTIONS_MAX,
             pool: BufPool::new(SERVER_POOL_BYTES),
             hello_timeout: HELLO_TIMEOUT,

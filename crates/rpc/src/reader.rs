@@ -102,6 +102,11 @@ impl Reader {
         self.hello_only = false;
     }
 
+    /// Bytes of memory for what has been received and not handed out, without payloads.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Frames handed out so far when a further one has been received in part.
     pub(crate) fn partial(&self) -> Option<u64> {
         let between = self.start == self.end && matches!(self.state, State::Head);

@@ -4,6 +4,7 @@
 //! connection's own thread; answers may be given there and then, or later from any thread.
 //! Not here: what a connection does (`conn.rs`), how answers get back to it (`reply.rs`).
 
+mod accounts;
 mod admission;
 mod conn;
 mod crowd;
@@ -37,6 +38,7 @@ use cairn_wire::protection::Protection;
 use cairn_wire::rights::Rights;
 use parking_lot::Mutex;
 
+use accounts::Accounts;
 pub use latency::{LATENCY_BOUNDS_US, Latency, LatencyOf};
 use plain::Plain;
 pub use plain::WithoutKey;
@@ -226,6 +228,7 @@ pub(crate) struct ServerShared {
     pub(crate) seats: Arc<Seats>,
     pub(crate) shares: Shares,
     pub(crate) plain: Arc<Plain>,
+    pub(crate) accounts: Arc<Accounts>,
     /// Connections that were given a number.
     pub(crate) numbered: AtomicU64,
 }
@@ -254,10 +257,12 @@ impl Server {
         let greeting_max = (config.connections_max / GREETING_PART).clamp(GREETING_MIN, GREETING_MAX);
         let seats = Seats::new(greeting_max, config.idle_min);
         let shares = Shares::new(config.pool.limit());
+        let accounts = Accounts::new(config.messages_max);
         let shared = Arc::new(ServerShared {
             seats,
             shares,
             plain: Arc::default(),
+            accounts,
             config,
             identity,
             service,
@@ -283,6 +288,11 @@ impl Server {
     pub fn teller_of_plain(&self) -> impl Fn() -> WithoutKey + Send + Sync + 'static {
         let plain = self.shared.plain.clone();
         move || plain.who(Instant::now())
+    }
+
+    /// Bytes of answers that nobody has read yet and of requests that came in part, as far as they count.
+    pub fn message_bytes(&self) -> usize {
+        self.shared.accounts.held()
     }
 
     /// Stops accepting and reading, gives requests in the works up to `grace` to be answered, closes all connections

@@ -7,6 +7,8 @@
 //! are unanswered, and nothing is read while more than `out_queue_max` bytes wait to be written; whatever the peer
 //! sends or fails to send costs this connection only.
 
+mod hello;
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,28 +18,29 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use cairn_env::buf::{Acquire, BufError};
-use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
-use cairn_wire::error::WireError;
-use cairn_wire::frame::{CallHeader, Flags, FrameHeader, OPCODE_HELLO};
-use cairn_wire::hello::{Hello, HelloError, PeerKind};
+use cairn_wire::frame::{CallHeader, FrameHeader, OPCODE_HELLO};
+use cairn_wire::hello::PeerKind;
 
-use super::admission::{self, Admission};
+use super::accounts::{Part, Tab};
+use super::admission::Admission;
 use super::plain;
-use super::progress::Progress;
+use super::progress::{PROGRESS_BYTES, Progress};
 use super::recorder::wall;
-use super::reply::{Reply, ReplySink, encode};
+use super::reply::{Eviction, Reply, ReplySink};
 use super::seats::Seat;
 use super::shares::{Held, Share, Taking};
 use super::stats::{CloseReason, add};
 use super::{PeerInfo, Request, ServerShared};
-use crate::audit::Refusal;
 use crate::out::Writer;
-use crate::payload::Payload;
 use crate::reader::{Next, Reader};
 use crate::stream::Stream;
 use crate::watch::Watch;
 
+/// The buffer of a connection with many small requests; what is more counts.
+const READ_FREE: usize = 64 << 10;
+/// A connection that waits for others of its own looks again so often.
+const CROWD_PAUSE: Duration = Duration::from_millis(100);
 /// Rounds in a row before other connections of the thread get their turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -50,6 +53,13 @@ enum Phase {
     Serving(Arc<PeerInfo>, Admission),
     /// Only what is queued is still written.
     Closing(CloseReason),
+}
+
+/// A peer that does not take all that waits for it: [`PROGRESS_BYTES`] of it have to go in each span. Somebody who takes
+/// a few bytes now and then would hold the memory of the rest for ever.
+struct Stalled {
+    since: Instant,
+    written: usize,
 }
 
 /// Why the connection ends, with the text for the log.
@@ -67,6 +77,10 @@ pub(crate) struct Conn {
     /// Its place among all connections, and the share of its address of the memory for payloads.
     seat: Seat,
     share: Arc<Share>,
+    /// Where its messages count, and what of them is read in part and is being written.
+    tab: Arc<Tab>,
+    incoming: Part,
+    writing: Part,
     /// Of the share, while a payload is being received; and the wait for it.
     held: Option<Held>,
     sharing: Option<Taking>,
@@ -75,17 +89,18 @@ pub(crate) struct Conn {
     /// Requests handed to the service, and those of them that were finished when last looked.
     dispatched: u64,
     finished: u64,
-    /// Reading waits for requests to be finished or answers to be written.
+    /// Reading waits for requests to be finished or answers to be written; or for other connections of its own.
     blocked: bool,
+    crowded: bool,
     stopping: bool,
-    evicted: bool,
+    evicted: Eviction,
     opened: Instant,
     received: Instant,
     /// Since when which frame is incomplete.
     partial: Option<(u64, Instant)>,
     progress: Progress,
-    /// Since when the socket has taken nothing.
-    write_stalled: Option<Instant>,
+    /// Since when the peer has not taken enough of what waits for it.
+    write_stalled: Option<Stalled>,
     /// Why a `Closing` connection closes.
     text: String,
     /// For the request log, not handed on yet; and when the bytes that are dispatched were received, as the log tells
@@ -105,7 +120,10 @@ impl Conn {
         let now = Instant::now();
         let (sealer, opener) = stream.take_keys();
         sink.lock().out.seal_with(sealer);
-        let (seat, share) = (shared.seats.enter(addr.ip(), &sink), shared.shares.of(addr.ip()));
+        let tab = sink.tab().clone();
+        let who = shared.accounts.at(addr.ip());
+        let (seat, share) = (shared.seats.enter((addr.ip(), who), &sink), shared.shares.of(addr.ip()));
+        let (incoming, writing) = (Part::with_free(&tab, READ_FREE), Part::new(&tab));
         Self {
             shared,
             sink,
@@ -117,14 +135,18 @@ impl Conn {
             watch: Watch::default(),
             seat,
             share,
+            tab,
+            incoming,
+            writing,
             held: None,
             sharing: None,
             acquiring: None,
             dispatched: 0,
             finished: 0,
             blocked: false,
+            crowded: false,
             stopping: false,
-            evicted: false,
+            evicted: Eviction::default(),
             opened: now,
             received: now,
             partial: None,
@@ -176,7 +198,7 @@ impl Conn {
             queue.waker = Some(cx.waker().clone());
         }
         self.stopping = queue.stopping;
-        self.evicted |= std::mem::take(&mut queue.evicted);
+        self.evicted = self.evicted.max(std::mem::take(&mut queue.evicted));
         self.finished = queue.finished;
     }
 
@@ -217,7 +239,8 @@ impl Conn {
     fn make_room(&mut self, drained: bool) -> Result<(), Closed> {
         let idle = drained && self.in_flight() == 0 && self.reader.partial().is_none();
         self.seat.set_idle(idle);
-        if !std::mem::take(&mut self.evicted) {
+        let evicted = std::mem::take(&mut self.evicted);
+        if evicted == Eviction::None {
             return Ok(());
         }
         if matches!(self.phase, Phase::Hello { .. }) {
@@ -228,7 +251,11 @@ impl Conn {
             let text = "it asks nothing, and the server has its number of connections";
             return Err(Closed(CloseReason::MadeRoom, text.to_owned()));
         }
-        self.seat.stay(self.addr.ip(), &self.sink);
+        if evicted == Eviction::Now {
+            let text = "its key or address has most of the server's connections, and somebody with few needed one";
+            return Err(Closed(CloseReason::MadeRoom, text.to_owned()));
+        }
+        self.seat.stay(&self.sink);
         Ok(())
     }
 
@@ -249,7 +276,9 @@ impl Conn {
         let (mut progress, mut filled) = (false, false);
         loop {
             let full = self.writer.pending() + self.sink.queued() >= self.shared.config.out_queue_max;
-            self.blocked = full || self.in_flight() >= self.shared.config.in_flight_max;
+            // Before the hello it counts for its address, which may have many keys.
+            self.crowded = matches!(self.phase, Phase::Serving(..)) && self.tab.is_crowded();
+            self.blocked = full || self.crowded || self.in_flight() >= self.shared.config.in_flight_max;
             if self.blocked || self.stopping || matches!(self.phase, Phase::Closing(_)) {
                 return Ok(progress);
             }
@@ -305,6 +334,10 @@ impl Conn {
                         if self.sink.recorder.is_some() {
                             self.received_wall = wall();
                         }
+                        if !self.incoming.set(self.reader.buffered()) {
+                            let text = "too much that came in part is kept for its key or address";
+                            return Err(Closed(CloseReason::MemoryFull, text.to_owned()));
+                        }
                         (progress, filled) = (true, true);
                     }
                     Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
@@ -359,97 +392,6 @@ impl Conn {
         }
     }
 
-    /// Takes the first frame and answers it; on an error the connection closes when the answer is written.
-    fn hello(&mut self, header: &FrameHeader, message: &[u8]) {
-        let full = matches!(self.phase, Phase::Hello { full: true });
-        match self.judge_hello(header, message, full) {
-            Ok(peer) => {
-                self.reader.hello_done();
-                self.seat.greeted();
-                if let Some(recorder) = &self.sink.recorder {
-                    recorder.connected(&peer, &mut self.records);
-                }
-                if peer.holder.is_none() {
-                    add(&self.shared.stats.connections_plain, 1);
-                    if self.shared.identity.tls().is_some() {
-                        self.shared.plain.enter(&plain::name_of(self.addr.ip(), &peer.hello));
-                    }
-                }
-                let admission = Admission::of(&peer, self.shared.identity.tls());
-                self.phase = Phase::Serving(Arc::new(peer), admission);
-                let ours = self.shared.identity.hello();
-                let pushed =
-                    self.sink
-                        .lock()
-                        .out
-                        .push(Flags::RESPONSE, OPCODE_HELLO, header.request_id, Payload::None, |out| ours.encode(out));
-                pushed.expect("a hello fits a frame");
-            }
-            Err((reason, error)) => {
-                self.text = error.to_string();
-                self.phase = Phase::Closing(reason);
-                let info = error.to_info();
-                let pushed =
-                    self.sink
-                        .lock()
-                        .out
-                        .push(Flags::ERROR, OPCODE_HELLO, header.request_id, Payload::None, |out| encode(&info, out));
-                pushed.expect("a short error text fits a frame");
-            }
-        }
-    }
-
-    fn judge_hello(
-        &self,
-        header: &FrameHeader,
-        message: &[u8],
-        full: bool,
-    ) -> Result<PeerInfo, (CloseReason, WireError)> {
-        let bad = |text: String| (CloseReason::BadHello, WireError::new(ErrorCode::BadRequest, text));
-        if header.opcode != OPCODE_HELLO || header.flags != Flags::REQUEST {
-            return Err(bad(format!("operation {:#06x} came before the hello", header.opcode)));
-        }
-        let theirs = Hello::decode(message).map_err(|e| bad(e.to_string()))?;
-        // Nodes of the cluster get in as long as there is any room at all.
-        let room =
-            theirs.kind == PeerKind::Server && self.shared.open.load(Relaxed) <= self.shared.config.connections_max;
-        if full && !room {
-            let text = format!(
-                "this server has its {} connections; close some or raise its limit",
-                self.shared.config.connections_max
-            );
-            return Err((CloseReason::TooManyConnections, WireError::new(ErrorCode::Overloaded, text)));
-        }
-        let ours = self.shared.identity.hello();
-        let version = ours.common_version(&theirs).map_err(|e| {
-            (CloseReason::NoCommonVersion, WireError::new(ErrorCode::VersionUnsupported, e.to_string()))
-        })?;
-        if let Err(HelloError::WrongCluster { ours, theirs }) = ours.check_cluster(&theirs) {
-            let text = format!(
-                "this server belongs to cluster {ours}, the caller to cluster {theirs}; check the address and the configuration"
-            );
-            return Err((CloseReason::WrongCluster, WireError::new(ErrorCode::WrongCluster, text)));
-        }
-        let node_keys = self.shared.identity.node_keys().clone();
-        let holder = admission::holder(&self.stream, &theirs, self.shared.identity.tls());
-        let audit = self.shared.config.audit.clone();
-        let holder = holder.map_err(|error| {
-            if self.stream.is_plain() {
-                self.shared.plain.refused(plain::name_of(self.addr.ip(), &theirs), Instant::now());
-            }
-            let name = self.stream.holder().map(|holder| holder.name);
-            let (from, name) = (self.addr.ip(), name.as_deref());
-            audit.refused(&Refusal { from, name, operation: "hello", why: &error.message });
-            (CloseReason::NotAllowed, error)
-        })?;
-        let (addr, protection) = (self.addr, self.stream.protection());
-        let peer = PeerInfo { addr, hello: theirs, version, holder, protection, audit, node_keys };
-        if let Some(sink) = peer.audit.sink().filter(|_| peer.holder.is_some()) {
-            sink.entered(&peer);
-        }
-        Ok(peer)
-    }
-
     /// Writes what was answered. Returns whether the socket took all of something.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Closed> {
         {
@@ -457,11 +399,16 @@ impl Conn {
             self.finished = queue.finished;
             self.stopping = queue.stopping;
             if queue.overflow {
-                let text = format!("{} bytes of answers are unread", queue.out.len());
+                let text = format!(
+                    "{} bytes of its answers are unread, and {} of all",
+                    queue.out.len(),
+                    self.shared.accounts.held()
+                );
                 return Err(Closed(CloseReason::OutQueueFull, text));
             }
             if self.writer.pending() == 0 && !queue.out.is_empty() {
                 self.sink.drain_into(&mut queue, &mut self.writer);
+                self.writing.set(self.writer.owned());
             }
             std::mem::swap(&mut queue.records, &mut self.records);
         }
@@ -472,9 +419,14 @@ impl Conn {
         let flushed = self.writer.flush(cx, &mut self.stream).map_err(|e| Closed(CloseReason::Io, e.to_string()))?;
         add(&self.shared.stats.bytes_out, flushed.written as u64);
         if flushed.done {
+            self.writing.set(0);
             self.write_stalled = None;
-        } else if flushed.written > 0 || self.write_stalled.is_none() {
-            self.write_stalled = Some(Instant::now());
+        } else {
+            let stalled = self.write_stalled.get_or_insert_with(|| Stalled { since: Instant::now(), written: 0 });
+            stalled.written += flushed.written;
+            if stalled.written >= PROGRESS_BYTES {
+                *stalled = Stalled { since: Instant::now(), written: 0 };
+            }
         }
         Ok(flushed.done)
     }
@@ -516,13 +468,17 @@ impl Conn {
         let hello = matches!(self.phase, Phase::Hello { .. })
             .then_some((self.opened + config.hello_timeout, Some(CloseReason::HelloTimeout)));
         let frame = self.partial.map(|(_, since)| (since + config.frame_timeout, Some(CloseReason::FrameTimeout)));
-        let write = self.write_stalled.map(|since| (since + config.write_timeout, Some(CloseReason::WriteTimeout)));
+        let write = self
+            .write_stalled
+            .as_ref()
+            .map(|stalled| (stalled.since + config.write_timeout, Some(CloseReason::WriteTimeout)));
         let contended =
             self.progress.ends(Duration::ZERO).is_some() && (self.share.is_contended() || config.pool.is_contended());
         let span = if contended { config.payload_stall_contended } else { config.payload_stall };
         let payload = self.progress.ends(span).map(|at| (at, Some(CloseReason::PayloadStalled)));
         let look = payload.map(|_| (Instant::now() + config.payload_stall_contended, None));
-        [hello, frame, write, payload, look].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let crowd = self.crowded.then(|| (Instant::now() + CROWD_PAUSE, None));
+        [hello, frame, write, payload, look, crowd].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// Whether the task may sleep; from then on an answer wakes it, unless it waits for the socket to take more.
@@ -531,7 +487,7 @@ impl Conn {
         let mut queue = self.sink.lock();
         let counting = self.blocked || self.stopping;
         let news = queue.stopping != self.stopping
-            || queue.evicted
+            || queue.evicted != Eviction::None
             || queue.overflow
             || (!writing && !queue.out.is_empty())
             || (counting && queue.finished != self.finished);

@@ -15,6 +15,7 @@ use cairn_wire::frame::Flags;
 use parking_lot::Mutex;
 use prost::Message;
 
+use super::accounts::{Part, Tab};
 use super::recorder::Recorder;
 use super::stats::ServerStats;
 use crate::hub::Hub;
@@ -29,12 +30,25 @@ pub(crate) struct ReplySink {
     hard_max: usize,
     /// Mirror of `queue.out.len()`, so that the connection can look at it after each request without the lock.
     queued: AtomicUsize,
+    tab: Arc<Tab>,
     pub(crate) recorder: Option<Recorder>,
+}
+
+/// Whether a connection is to make room for others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) enum Eviction {
+    #[default]
+    None,
+    /// Unless it has something to do.
+    IfIdle,
+    Now,
 }
 
 /// Guarded by the sink's lock.
 pub(crate) struct Queue {
     pub(crate) out: OutBuf,
+    /// What of it counts for all of the same key.
+    counted: Part,
     /// Requests that were finished since the connection was opened.
     pub(crate) finished: u64,
     /// The connection's task runs, will run, or needs no waking.
@@ -44,8 +58,7 @@ pub(crate) struct Queue {
     /// More waits than the peer may leave unread.
     pub(crate) overflow: bool,
     pub(crate) stopping: bool,
-    /// The connection is to make room for others unless it has something to do.
-    pub(crate) evicted: bool,
+    pub(crate) evicted: Eviction,
     /// The sleeping task waits for requests to be finished, answered or not.
     pub(crate) counting: bool,
     pub(crate) waker: Option<Waker>,
@@ -59,20 +72,23 @@ impl ReplySink {
         stats: Arc<ServerStats>,
         hard_max: usize,
         recorder: Option<Recorder>,
+        tab: Arc<Tab>,
     ) -> Arc<Self> {
         let queue = Queue {
             out: OutBuf::default(),
+            counted: Part::new(&tab),
             finished: 0,
             awake: true,
             closed: false,
             overflow: false,
             stopping: false,
-            evicted: false,
+            evicted: Eviction::default(),
             counting: false,
             waker: None,
             records: Vec::new(),
         };
-        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued: AtomicUsize::new(0), recorder })
+        let queued = AtomicUsize::new(0);
+        Arc::new(Self { queue: Mutex::new(queue), hub, stats, hard_max, queued, tab, recorder })
     }
 
     pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, Queue> {
@@ -87,6 +103,7 @@ impl ReplySink {
     /// Hands the waiting answers to a writer with nothing pending.
     pub(crate) fn drain_into(&self, queue: &mut Queue, writer: &mut Writer) {
         writer.take(&mut queue.out);
+        queue.counted.set(0);
         self.queued.store(0, Relaxed);
     }
 
@@ -95,9 +112,14 @@ impl ReplySink {
         self.tell(|queue| queue.stopping = true);
     }
 
-    /// Asks the connection to make room for others, if it has nothing to do.
-    pub(crate) fn evict(&self) {
-        self.tell(|queue| queue.evicted = true);
+    /// Has the connection make room for others.
+    pub(crate) fn evict(&self, how: Eviction) {
+        self.tell(|queue| queue.evicted = queue.evicted.max(how));
+    }
+
+    /// Where the connection's messages count.
+    pub(crate) fn tab(&self) -> &Arc<Tab> {
+        &self.tab
     }
 
     /// Has the connection look whether its key still counts.
@@ -156,7 +178,8 @@ impl ReplySink {
             pushed.expect("a short error text fits a frame");
         }
         self.queued.store(queue.out.len(), Relaxed);
-        if queue.out.owned_len() > self.hard_max && !queue.overflow {
+        let owned = queue.out.owned_len();
+        if (!queue.counted.set(owned) || owned > self.hard_max) && !queue.overflow {
             // Now, even if the task waits for the socket, for that is not going to happen.
             queue.overflow = true;
             queue.awake = false;

@@ -31,11 +31,13 @@ pub enum CloseReason {
     FrameTimeout,
     /// The peer did not read its answers in time.
     WriteTimeout,
-    /// More answers waited than the peer may leave unread.
+    /// More answers waited than the peer, or all of its key or address, may leave unread.
     OutQueueFull,
+    /// Too much of requests had come in part from all of its key or address.
+    MemoryFull,
     /// Over the number of connections.
     TooManyConnections,
-    /// It asked nothing, or said no hello, and others needed the place.
+    /// It asked nothing, or said no hello, or was one of very many, and others needed the place.
     MadeRoom,
     /// A payload came too slowly to keep its buffer.
     PayloadStalled,
@@ -47,7 +49,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 17] = [
+    pub const ALL: [CloseReason; 18] = [
         Self::PeerClosed,
         Self::Io,
         Self::BadFrame,
@@ -60,6 +62,7 @@ impl CloseReason {
         Self::FrameTimeout,
         Self::WriteTimeout,
         Self::OutQueueFull,
+        Self::MemoryFull,
         Self::TooManyConnections,
         Self::MadeRoom,
         Self::PayloadStalled,
@@ -82,6 +85,7 @@ impl CloseReason {
             Self::FrameTimeout => "frame_timeout",
             Self::WriteTimeout => "write_timeout",
             Self::OutQueueFull => "out_queue_full",
+            Self::MemoryFull => "memory_full",
             Self::TooManyConnections => "too_many_connections",
             Self::MadeRoom => "made_room",
             Self::PayloadStalled => "payload_stalled",

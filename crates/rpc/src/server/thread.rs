@@ -263,7 +263,8 @@ fn serve(shared: &Arc<ServerShared>, hub: &Arc<Hub>, registry: &Registry, conns:
         let connection = shared.numbered.fetch_add(1, Relaxed) + 1;
         Recorder { sink, connection }
     });
-    let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder);
+    let tab = shared.accounts.tab(addr.ip());
+    let sink = ReplySink::new(hub.clone(), shared.stats.clone(), shared.config.out_queue_hard, recorder, tab);
     registry.add(&sink);
     let conn = Conn::new(shared.clone(), sink, stream, addr, full);
     conns.spawn(async move {

@@ -1,6 +1,6 @@
 //! Queues that are full, peers that do not read, deadlines, cancellation, too many connections.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
 use super::*;
@@ -222,6 +222,20 @@ fn a_peer_that_does_not_read() {
     assert!(carried_out < 50, "it stopped reading requests: {carried_out} were carried out");
     drop(asks.stream);
     assert_eq!(number_of(&wait(client().call(&addr(&server), ECHO, &note(4), (), long())).unwrap()), 4);
+}
+
+/// A peer that takes a few bytes now and then must be cut off as well, and what was sent must not be kept for what was not.
+#[test]
+fn a_peer_that_drips() {
+    let config = ServerConfig { write_timeout: Duration::from_millis(300), ..config() };
+    let (server, _) = serve_with(config);
+    let asks = NoReader::new(&server, 100, PAYLOAD, 4 << 20);
+    until(|| {
+        let mut few = [0; 256];
+        // Once it is cut off there is nothing to read.
+        let _ = (&asks.stream).read(&mut few);
+        closed(&server, CloseReason::WriteTimeout) == 1
+    });
 }
 
 /// Answers that come all at once to a peer that does not read must hit a hard bound.

@@ -69,6 +69,19 @@ fn a_payload_has_to_go_on() {
     until(|| payload_call(&server, &client, 4 << 20).is_ok());
 }
 
+/// A greeted connection from another address than that of [`client`].
+fn from_elsewhere(server: &Server) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let here: SocketAddr = "127.0.0.2:0".parse().expect("an address");
+    socket.bind(&here.into()).expect("all of 127/8 is this machine");
+    socket.connect(&server.local_addr().into()).expect("it listens");
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LONG)).expect("set");
+    stream.write_all(&hello_frame(CLUSTER, |_| ())).expect("sent");
+    read_frame(&mut stream).expect("the hello is answered");
+    stream
+}
+
 /// One address must not get all of the memory for payloads, however many connections it opens.
 #[test]
 fn an_address_has_a_share_of_the_memory() {
@@ -81,22 +94,54 @@ fn an_address_has_a_share_of_the_memory() {
         ..config()
     };
     let (server, _) = serve_with(config);
-    let from_elsewhere = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        let here: SocketAddr = "127.0.0.2:0".parse().expect("an address");
-        socket.bind(&here.into()).expect("all of 127/8 is this machine");
-        socket.connect(&server.local_addr().into()).expect("it listens");
-        let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(LONG)).expect("set");
-        stream.write_all(&hello_frame(CLUSTER, |_| ())).expect("sent");
-        read_frame(&mut stream).expect("the hello is answered");
-        half_payload(stream)
-    };
-    let stopped: Vec<_> = (0..20).map(|_| from_elsewhere()).collect();
+    let stopped: Vec<_> = (0..20).map(|_| half_payload(from_elsewhere(&server))).collect();
     until(|| pool.in_use() == 8 << 20);
     payload_call(&server, &client(), 4 << 20).expect("served");
     assert_eq!(closed(&server, CloseReason::PayloadStalled), 0, "nobody had to be cut off for it");
     drop(stopped);
+}
+
+/// Answers that nobody reads must not take all memory, over however many connections, and others must be answered.
+#[test]
+fn unread_answers_of_one_address_have_a_bound() {
+    const MAX: usize = 32 << 20;
+    let (server, _) = serve_with(ServerConfig { messages_max: MAX, ..config() });
+    let unread: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = from_elsewhere(&server);
+            (0..16).for_each(|_| stream.write_all(&request(LARGE, 900_000, 0)).expect("sent"));
+            stream
+        })
+        .collect();
+    until(|| server.message_bytes() > MAX / 4);
+    let client = client();
+    for _ in 0..50 {
+        let response = wait(client.call(&addr(&server), LARGE, &note(900_000), (), long())).expect("answered");
+        assert_eq!(number_of(&response), 900_000);
+        let held = server.message_bytes();
+        assert!(held <= MAX / 2 + (4 << 20), "{held} bytes");
+    }
+    drop(unread);
+    until(|| server.message_bytes() == 0);
+}
+
+/// Connections of one address that are all busy must not keep others out: those on which nothing happened for longest go.
+#[test]
+fn busy_connections_of_one_address_give_way_to_others() {
+    let (server, told) = serve_with(ServerConfig { connections_max: 32, idle_min: NEVER, ..config() });
+    let busy: Vec<_> = (0..30)
+        .map(|id| {
+            let mut stream = from_elsewhere(&server);
+            stream.write_all(&request(HOLD, id, 0)).expect("sent");
+            stream
+        })
+        .collect();
+    until(|| told.held() == 30);
+    let client = client();
+    wait(client.call(&addr(&server), ECHO, &note(1), (), long())).expect("it holds few");
+    assert_eq!(closed(&server, CloseReason::MadeRoom), 1);
+    assert!(closed(&server, CloseReason::TooManyConnections) == 0);
+    drop(busy);
 }
 
 /// Who connects and says nothing must not keep those out who say hello.
