@@ -99,12 +99,12 @@ impl Limits {
     }
 
     /// The state of the cluster, as far as it is of this key's volumes.
-    pub(crate) fn status(&self, status: StatusResponse) -> StatusResponse {
-        let Some((holder, rights)) = self.peer.limits() else { return status };
+    pub(crate) fn status(&self, status: StatusResponse) -> Result<StatusResponse, WireError> {
+        let Some((holder, rights)) = self.peer.limits() else { return Ok(status) };
         let map = self.within(status.map);
         let own = |id: u32| map.as_ref().is_some_and(|map| map.partitions.iter().any(|partition| partition.id == id));
         let partitions = status.partitions.into_iter().filter(|report| own(report.partition)).collect();
-        StatusResponse {
+        Ok(StatusResponse {
             partitions,
             problems: vec![format!("only what is of these volumes is shown to the key of {holder}: {rights}")],
             problem_severities: vec![1],
@@ -115,7 +115,7 @@ impl Limits {
             feature_level: status.feature_level,
             map,
             ..StatusResponse::default()
-        }
+        })
     }
 
     pub(crate) fn jobs(

@@ -3,7 +3,7 @@
 //! Invariants: requests of clients have places of their own, so servers and administrators are let in however many
 //! clients ask; those of one client, which is all that have its key, or its host where nobody has keys, take a quarter
 //! of them. Of what clients ask and is answered from memory a few are worked on at a time, and of one client fewer:
-//! whoever else asks waits for no more than these. Not here: who may ask for what (`wire::audience`).
+//! whoever else asks waits for no more than these. The same of what needs a plan where data is to lie. Not here: who may ask for what (`wire::audience`).
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ const OF_ONE_MAX: usize = CLIENTS_MAX / 4;
 const TURNS: usize = 16;
 /// Those of one client.
 const TURNS_OF_ONE: usize = 4;
+/// Requests of one client for which placement is planned at a time: all plans come one after the other.
+const PLANS_OF_ONE: usize = 1;
 
 /// Whose requests count together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,13 +57,20 @@ struct Counts {
 
 struct Client {
     requests: usize,
-    turns: Arc<Semaphore>,
+    turns: Turns,
+}
+
+/// Of one client.
+#[derive(Clone)]
+struct Turns {
+    answers: Arc<Semaphore>,
+    plans: Arc<Semaphore>,
 }
 
 /// Counts a request while it lives.
 pub(crate) struct Place {
     rooms: Arc<Rooms>,
-    client: Option<(Asker, Arc<Semaphore>)>,
+    client: Option<(Asker, Turns)>,
 }
 
 /// An answer is being made.
@@ -88,7 +97,9 @@ impl Rooms {
             return None;
         }
         counts.clients += 1;
-        let fresh = || Client { requests: 0, turns: Arc::new(Semaphore::new(TURNS_OF_ONE)) };
+        let semaphore = |turns| Arc::new(Semaphore::new(turns));
+        let turns = || Turns { answers: semaphore(TURNS_OF_ONE), plans: semaphore(PLANS_OF_ONE) };
+        let fresh = || Client { requests: 0, turns: turns() };
         let of = counts.of.entry(asker.clone()).or_insert_with(fresh);
         of.requests += 1;
         Some(Place { rooms: self.clone(), client: Some((asker, of.turns.clone())) })
@@ -104,8 +115,14 @@ impl Place {
     /// Waits until a client's answer may be made; others wait for nothing.
     pub(crate) async fn turn(&self) -> Option<Turn> {
         let (_, own) = self.client.as_ref()?;
-        let own = own.clone().acquire_owned().await.ok()?;
+        let own = own.answers.clone().acquire_owned().await.ok()?;
         Some((own, self.rooms.turns.clone().acquire_owned().await.ok()?))
+    }
+
+    /// Waits until placement may be planned for a client.
+    pub(crate) async fn plan(&self) -> Option<OwnedSemaphorePermit> {
+        let (_, own) = self.client.as_ref()?;
+        own.plans.clone().acquire_owned().await.ok()
     }
 }
 
@@ -163,5 +180,20 @@ mod tests {
         assert!(other.turn().now_or_never().flatten().is_some());
         drop(turns);
         assert!(flood[99].turn().now_or_never().flatten().is_some(), "and then the next ones");
+    }
+
+    /// A volume that gets no groups would keep all others waiting for theirs.
+    #[test]
+    fn one_client_has_one_plan() {
+        let rooms = Rooms::new();
+        let flood: Vec<Place> = (0..100).filter_map(|_| rooms.take(key("a"))).collect();
+        let plans: Vec<_> = flood.iter().filter_map(|place| place.plan().now_or_never().flatten()).collect();
+        assert_eq!(plans.len(), PLANS_OF_ONE);
+        let other = rooms.take(key("b")).expect("a place");
+        assert!(other.plan().now_or_never().flatten().is_some());
+        let server = rooms.take(None).expect("a place");
+        assert!(server.plan().now_or_never().is_some_and(|plan| plan.is_none()), "others wait for nothing");
+        drop(plans);
+        assert!(flood[99].plan().now_or_never().flatten().is_some(), "and then the next one");
     }
 }

@@ -225,9 +225,29 @@ struct Desk {
     rooms: Arc<Rooms>,
 }
 
-/// What a client asks for, and is answered from memory: there may be many, and each answer takes long to make.
-const fn is_answered_from_memory(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::GetMap | Opcode::ListJobs)
+/// What a client waits for before its request is worked on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    Nothing,
+    /// There may be many of them, they are answered from memory, and each answer takes long to make.
+    Turn,
+    /// The same, of one with which a leader that has just begun waits for reports: not in its turn.
+    TurnAfterReports,
+    /// Plans come one after the other.
+    Plan,
+}
+
+impl Waits {
+    fn of(opcode: Option<Opcode>, is_limited: bool) -> Self {
+        match opcode {
+            Some(Opcode::GetMap | Opcode::ListJobs | Opcode::OpenSession) => Self::Turn,
+            // Who has a key with limits is told nothing of what is reported.
+            Some(Opcode::Status) if is_limited => Self::Turn,
+            Some(Opcode::Status) => Self::TurnAfterReports,
+            Some(Opcode::EnsurePgs) => Self::Plan,
+            _ => Self::Nothing,
+        }
+    }
 }
 
 impl Desk {
@@ -249,11 +269,19 @@ impl Desk {
         let manager = self.manager.clone();
         let opcode = Opcode::from_code(request.opcode);
         let limited = opcode.filter(|_| request.peer.limits().is_some()).map(|opcode| (request.peer.clone(), opcode));
-        let waits = opcode.is_some_and(is_answered_from_memory);
+        let waits = Waits::of(opcode, limited.is_some());
         let until = request.deadline().filter(|_| place.is_clients());
         let answer = work(manager.clone(), question);
         self.manager.spawn(async move {
-            let _turn = if waits { place.turn().await } else { None };
+            if waits == Waits::TurnAfterReports {
+                // Who leads no more says so in the answer.
+                let _ = manager.reported().await;
+            }
+            let _turn = match waits {
+                Waits::Turn | Waits::TurnAfterReports => place.turn().await,
+                Waits::Nothing | Waits::Plan => None,
+            };
+            let _plan = if waits == Waits::Plan { place.plan().await } else { None };
             if until.is_some_and(|until| until < Instant::now()) {
                 manager.metrics.overloaded.add(1);
                 let text = "the manager has too many requests: nobody waits for this one any more";
@@ -301,8 +329,10 @@ impl Desk {
                 Ok(EnsurePgsResponse { map: Limits::of(&peer, &m).within(answer.map), pg: answer.pg })
             }),
             Some(Opcode::Status) => self.serve(r, reply, |m, _: StatusRequest| async move {
-                let status = m.status().await?;
-                Ok(Limits::of(&peer, &m).status(status))
+                match peer.limits() {
+                    Some(_) => Limits::of(&peer, &m).status(m.status_of_few()?),
+                    None => m.status(),
+                }
             }),
             Some(Opcode::StartJob) => self.serve(r, reply, |m, q: StartJobRequest| async move {
                 let limits = Limits::of_leader(&peer, &m)?;

@@ -30,8 +30,9 @@ fn even(voters: usize) -> Option<String> {
 }
 
 impl Manager {
-    /// What a leader that has just begun would say is wrong: it waits for the reports.
-    pub(crate) async fn status(&self) -> Result<StatusResponse, WireError> {
+    /// What a leader that has just begun would say is wrong: it waits for the reports, and later than a while it says
+    /// what is known.
+    pub(crate) async fn reported(&self) -> Result<(), WireError> {
         let reported = async {
             while !self.look(|state, leading| {
                 leading.soft.is_complete(state) || self.now().since(leading.since) > REPORT_PATIENCE
@@ -40,9 +41,7 @@ impl Manager {
             }
             Ok::<(), WireError>(())
         };
-        // Later than that it is told what is known.
-        tokio::time::timeout(REPORT_PATIENCE, reported).await.unwrap_or(Ok(()))?;
-        self.status_now()
+        tokio::time::timeout(REPORT_PATIENCE, reported).await.unwrap_or(Ok(()))
     }
 
     /// What is wrong as far as this leader has heard, the worst first.
@@ -87,7 +86,24 @@ impl Manager {
         Some(Severity::ALL.map(|severity| (severity, problems.iter().filter(|p| p.severity == severity).count())))
     }
 
-    fn status_now(&self) -> Result<StatusResponse, WireError> {
+    /// What of the status is told to keys of some volumes, before it is cut down to those: nothing of what is wrong,
+    /// for which all of the cluster would be looked at.
+    pub(crate) fn status_of_few(&self) -> Result<StatusResponse, WireError> {
+        let managers = self.voters();
+        self.look(|state, leading| StatusResponse {
+            map: Some(state.map(0, Scope::All, &leading.soft)),
+            leader_node: self.config.member.get(),
+            term: leading.term,
+            feature_level: state.level(),
+            partitions: leading.soft.partitions.values().map(|load| load.report).collect(),
+            managers: managers.iter().map(|node| node.get()).collect(),
+            manager_members: self.manager_table(|node| leading.managers.get(&node) == Some(&true)),
+            ..StatusResponse::default()
+        })
+    }
+
+    /// The whole cluster. Whoever asks has waited for the [reports](Self::reported).
+    pub(crate) fn status(&self) -> Result<StatusResponse, WireError> {
         let now = self.now();
         let managers = self.voters();
         let understanding = self.understanding();
