@@ -5,7 +5,7 @@
 //! changes contents, as those of [`change_waits`](crate::change_waits) are. An append without a turn that would push
 //! itself in is made to fail in the log, not refused before it: so its session's slot remembers the outcome, and a
 //! repetition of one that was done is answered as that. Bounded: the turns, and [`WAITS_MAX`] requests of at most
-//! [`WAIT_MAX`] each.
+//! [`WAIT_MAX`] each, none longer than [`WAIT_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use cairn_wire::meta::{AppendTurnRequest, AppendTurnResponse, Attributes, Attrib
 use parking_lot::Mutex;
 use prost::Message;
 
+use crate::change_waits::WAIT_BYTES_MAX;
 use crate::partition::PartitionState;
 
 /// Requests parked at one partition. Beyond it they are told to come again.
@@ -81,7 +82,7 @@ impl PartitionState {
         }
         let state = table.turns.state(request.inode, request.number, attributes.size, now);
         let wait = Duration::from_millis(request.wait_ms.into()).min(WAIT_MAX);
-        if state != TurnState::Waits || wait.is_zero() || table.count >= WAITS_MAX {
+        if state != TurnState::Waits || wait.is_zero() || message.len() > WAIT_BYTES_MAX || table.count >= WAITS_MAX {
             drop(table);
             return reply.ok(&response(attributes, request.number, state), ());
         }

@@ -2,7 +2,8 @@
 //!
 //! Memory of one leader. A request is parked while the namespace is read-locked, and looked at after every entry that
 //! changes contents, so no change is missed: files that are removed, or changed as a part of a larger operation, are
-//! noticed when the time is over. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
+//! noticed when the time is over. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each, and
+//! [`WAIT_BYTES_MAX`] of a request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::partition::PartitionState;
 
 /// Requests parked at one partition. Beyond it they are told to come again.
 const WAITS_MAX: usize = 64 << 10;
+/// A longer request is not parked: it comes again. Credentials with a thousand groups fit.
+pub(crate) const WAIT_BYTES_MAX: usize = 8 << 10;
 /// The longest that one request is parked.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -71,7 +74,7 @@ impl PartitionState {
         let mut answer = Vec::new();
         match namespace.read(Opcode::Getattr, message, &mut answer) {
             Err(error) => return reply.err(error),
-            Ok(()) if wait.is_zero() || version(&answer) != request.data_version => {
+            Ok(()) if wait.is_zero() || message.len() > WAIT_BYTES_MAX || version(&answer) != request.data_version => {
                 return reply.ok_with(|out| out.extend_from_slice(&answer), ());
             }
             Ok(()) => {}

@@ -160,6 +160,11 @@ impl Leases {
         }
     }
 
+    /// The address that a session came from, if it is known.
+    pub(crate) fn client_of(&self, session: u64) -> Option<IpAddr> {
+        self.shard(session).read().get(&session).and_then(|lease| lease.client)
+    }
+
     /// Sessions up to this one that have a lease.
     pub(crate) fn up_to(&self, last: u64) -> Vec<u64> {
         let shards = self.shards.iter();

@@ -21,6 +21,7 @@ mod contributor;
 mod defragment;
 mod digest;
 mod duties;
+mod ends;
 mod error;
 mod free;
 mod fsck;

@@ -4,7 +4,7 @@
 //! parked while the namespace is read-locked, and looked at after every entry that gave a lock back, so no release is
 //! missed. Owners of fcntl(2) locks who wait for each other in a ring are told so: one of them, and only when the ring
 //! was there at the end of two waits, one after the other, so that a wait that its caller has given up meanwhile is not
-//! part of it. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each.
+//! part of it. Bounded: [`WAITS_MAX`] requests of at most [`WAIT_MAX`] each, none longer than [`WAIT_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use cairn_wire::meta::{GetLockResponse, WaitLockRequest, WaitLockResponse};
 use parking_lot::Mutex;
 use prost::Message;
 
+use crate::change_waits::WAIT_BYTES_MAX;
 use crate::partition::PartitionState;
 
 /// Requests parked at one partition. Beyond it they are told to come again.
@@ -66,7 +67,7 @@ impl PartitionState {
             return reply.err(error);
         }
         let wait = Duration::from_millis(request.wait_ms.into()).min(WAIT_MAX);
-        if !answer.is_empty() || wait.is_zero() {
+        if !answer.is_empty() || wait.is_zero() || message.len() > WAIT_BYTES_MAX {
             return reply.ok_with(|out| out.extend_from_slice(&answer), ());
         }
         let mut table = self.lock_waits.table.lock();

@@ -14,7 +14,7 @@ use cairn_wire::audience::{Audience, Reach};
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
     AccessRequest, CreateRequest, HoldRequest, MetaHeader, OpenRequest, PublishAttributesRequest, ReadStaleRequest,
-    SetattrRequest,
+    SetLockRequest, SetattrRequest,
 };
 use cairn_wire::rights::{Access, Rights, Users};
 use prost::Message;
@@ -25,6 +25,9 @@ use crate::partition::{Common, Partition};
 /// Bits of `SetattrRequest.valid`.
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
+/// Of `SetLockRequest`: a lock of fcntl(2), for writing.
+const POSIX: u32 = 0;
+const WRITE_LOCK: u32 = 2;
 /// The bit of a permission mask that asks for writing.
 const WRITE: u32 = 2;
 
@@ -132,6 +135,13 @@ pub(crate) fn judge(
     }
 }
 
+/// Whether a key with limits lets its holder read the volume of a partition, and not change it.
+pub(crate) fn may_only_read(common: &Common, rights: &Rights, partition: &Partition) -> bool {
+    let map = common.map.read();
+    let volume = map.volume(partition.state.volume);
+    volume.is_some_and(|volume| rights.of(&volume.name) == Some(Access::Read))
+}
+
 /// What is answered about a partition of which this node knows nothing, and to whom it is none of his.
 #[cold]
 pub(crate) fn not_here(partition: PartitionId) -> WireError {
@@ -145,6 +155,11 @@ fn changes(opcode: Opcode, message: &[u8]) -> Result<bool, WireError> {
         Opcode::Open => OpenRequest::decode(message).map_err(|_| bad())?.access & WRITE != 0,
         Opcode::Access => AccessRequest::decode(message).map_err(|_| bad())?.mask & WRITE != 0,
         Opcode::Hold => HoldRequest::decode(message).map_err(|_| bad())?.write,
+        // As the system does it: to lock for writing, a file has to be open for writing. flock(2) does not ask.
+        Opcode::SetLock => {
+            let lock = SetLockRequest::decode(message).map_err(|_| bad())?;
+            lock.kind == POSIX && lock.r#type == WRITE_LOCK
+        }
         _ => opcode.audience() != Audience::Clients(Reach::Read),
     })
 }

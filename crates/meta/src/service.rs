@@ -14,6 +14,7 @@ use cairn_meta_core::{Namespace, SessionState};
 use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
     EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse,
@@ -22,6 +23,7 @@ use cairn_wire::meta::{
 use prost::Message;
 
 use crate::across::{self, Mutation, Work};
+use crate::ends::{self, Asked, End};
 use crate::header::Head;
 use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
@@ -33,6 +35,8 @@ use crate::stats::count;
 
 /// Sessions beyond those of which the manager has said that they were given that are let in: it says so once a second.
 const SESSIONS_AHEAD: u64 = 64 << 10;
+/// Holds of a partition, each some 200 bytes of every member's memory, and in its checkpoints.
+const HOLDS_MAX: u64 = 4 << 20;
 /// A thread's buffer for answers is given back above this size.
 const KEEP_BYTES: usize = 128 << 10;
 
@@ -214,6 +218,13 @@ impl MetaServer {
         if let Some(error) = partition.lacks_level(opcode.name(), needed) {
             return self.refuse(reply, error);
         }
+        if opcode == Opcode::EndSession {
+            match self.judge_end(partition, head, &request) {
+                End::Goes => {}
+                End::Nothing => return reply.ok(&Empty {}, ()),
+                End::Refused(error) => return self.refuse(reply, error),
+            }
+        }
         if let Err(text) = self.admit_session(partition, opcode, head, request.peer.addr.ip()) {
             return self.overloaded(reply, &text);
         }
@@ -233,6 +244,19 @@ impl MetaServer {
         }
     }
 
+    fn judge_end(&self, partition: &Partition, head: &Head, request: &Request<'_>) -> End {
+        let (state, session) = (&partition.state, head.session);
+        let limits = request.peer.limits();
+        ends::judge(&Asked {
+            session,
+            state: state.namespace.read().session_state(session),
+            below: self.common().sessions_below.load(Ordering::Relaxed),
+            leased_by: state.leases.client_of(session),
+            from: request.peer.addr.ip(),
+            reads_only: limits.is_some_and(|(_, rights)| rights::may_only_read(self.common(), rights, partition)),
+        })
+    }
+
     /// Notes that a session was heard; why it, or another slot of it, gets no room. Nothing is kept of what is refused.
     fn admit_session(&self, partition: &Partition, opcode: Opcode, head: &Head, client: IpAddr) -> Result<(), String> {
         let (state, session) = (&partition.state, head.session);
@@ -247,6 +271,13 @@ impl MetaServer {
         if opcode == Opcode::EndSession {
             // It needs none, and makes room.
             return Ok(());
+        }
+        if opcode == Opcode::Hold && state.namespace.read().counters().holds >= HOLDS_MAX {
+            return Err(format!(
+                "{HOLDS_MAX} files of {} are held open for their writers, or without a name, and it takes no more; close some, or end \
+                 sessions, then repeat",
+                state.id
+            ));
         }
         let memory = &self.common().memory;
         if memory.sessions_are_full() && !state.namespace.read().has_slot(session, head.slot) {

@@ -99,6 +99,9 @@ fn what_changes_a_volume_is_told_apart() {
     assert!(asks(Opcode::Access, AccessRequest { mask: 2, ..Default::default() }.encode_to_vec()));
     assert!(!asks(Opcode::Hold, HoldRequest::default().encode_to_vec()));
     assert!(asks(Opcode::Hold, HoldRequest { write: true, ..Default::default() }.encode_to_vec()));
+    let lock =
+        |kind, r#type| asks(Opcode::SetLock, SetLockRequest { kind, r#type, ..Default::default() }.encode_to_vec());
+    assert_eq!([lock(0, 0), lock(0, 1), lock(0, 2), lock(1, 2)], [false, false, true, false]);
     for opcode in Opcode::ALL {
         let holds =
             matches!(opcode, Opcode::Hold | Opcode::Release | Opcode::KeepAlive | Opcode::EndSession | Opcode::SetLock);
