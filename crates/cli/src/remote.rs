@@ -7,6 +7,7 @@ use crate::mode;
 use cairn_client::attributes::Attributes;
 use cairn_client::listing::DirEntry;
 use cairn_client::{RemotePath, Volume};
+use cairn_types::name::check_name;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -107,7 +108,9 @@ async fn expand_pattern(context: &Context, at: &RemotePath, follow: bool) -> Res
 async fn match_entries(directory: &Found, pattern: &[u8], out: &mut Vec<Found>) -> Result<()> {
     let mut pages = Pages::new(&directory.volume, directory.attributes.inode, &directory.at.path);
     while let Some(page) = pages.next().await? {
-        for entry in page.into_iter().filter(|entry| glob::matches(pattern, &entry.name)) {
+        // As in a walk: what no directory has leads nowhere but out of the target.
+        let matches = |entry: &DirEntry| check_name(&entry.name).is_ok() && glob::matches(pattern, &entry.name);
+        for entry in page.into_iter().filter(matches) {
             let at = directory.at.join(&entry.name);
             let attributes = attributes_of(&directory.volume, &entry).await?;
             out.push(Found { at, volume: directory.volume.clone(), attributes });

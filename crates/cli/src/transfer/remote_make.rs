@@ -65,17 +65,21 @@ impl MakeOptions {
     /// For a file in the directory.
     pub fn write_options(&self, ready: &Ready, meta: &Meta) -> WriteOptions {
         WriteOptions {
-            mode: meta.mode & 0o7777,
+            mode: meta.mode & if self.owner { 0o7777 } else { 0o777 },
             mtime_ns: stored_time(meta.mtime_ns),
             layout: self.layout.unwrap_or(ready.layout),
             exclusive: self.replace.overwrite == Overwrite::Keep,
             owner: self.owner.then_some(meta.owner),
         }
     }
+    /// The mode of a directory. Without its owner it belongs to whoever makes it, who gives nobody his rights with it.
+    fn directory_mode(&self, meta: &Meta) -> u32 {
+        meta.mode & if self.owner { 0o7777 } else { 0o1777 }
+    }
     fn last(&self, meta: &Meta, made_mode: u32) -> SetAttributes {
         let owner = self.owner.then_some(meta.owner);
         SetAttributes {
-            mode: Some(meta.mode & 0o7777).filter(|mode| made_mode & 0o7777 != *mode),
+            mode: Some(self.directory_mode(meta)).filter(|mode| made_mode & 0o7777 != *mode),
             uid: owner.map(|(uid, _)| uid),
             gid: owner.map(|(_, gid)| gid),
             atime: Some(SetTime::At(meta.atime_ns)),
@@ -140,7 +144,7 @@ async fn try_make_dir(
     let Some(above) = above.ready().await else { return Ok(None) };
     let layout = options.layout.map_or(0, Layout::to_bits);
     // Writable for us as long as we put things into it.
-    let mode = meta.mode & 0o7777 | 0o700;
+    let mode = options.directory_mode(meta) | 0o700;
     match shared.volume.mkdir_at(above.inode, dir.at.name(), &dir.at.path, mode, layout).await {
         Ok(made) => {
             dir.set_last(options.last(meta, made.mode));

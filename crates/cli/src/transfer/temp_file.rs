@@ -92,7 +92,9 @@ impl TempFile {
                 rustix::fs::fchown(&self.file, Some(uid), Some(gid))
                     .map_err(|e| failed("setting its owner")(e.into()))?;
             }
-            let mode = Mode::from_raw_mode(finish.mode & 0o7777);
+            // Whoever fetches a file of another one is its owner, and gives nobody his rights with it.
+            let bits = if finish.owner.is_some() { 0o7777 } else { 0o777 };
+            let mode = Mode::from_raw_mode(finish.mode & bits);
             rustix::fs::fchmod(&self.file, mode).map_err(|e| failed("setting its mode")(e.into()))?;
             let times = timestamps(finish.atime_ns, finish.mtime_ns);
             rustix::fs::futimens(&self.file, &times).map_err(|e| failed("setting its times")(e.into()))?;
@@ -218,6 +220,19 @@ mod tests {
         let meta = target.metadata().expect("stat");
         assert_eq!((meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec()), (0o640, 2, 8));
         assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 1);
+    }
+
+    /// Root who fetches what a user stored would make a program that runs as root, for whoever finds it.
+    #[test]
+    fn rights_of_an_owner_go_with_the_owner_alone() {
+        let dir = tempfile::tempdir().expect("dir");
+        let own = dir.path().metadata().expect("stat");
+        for (owner, wanted) in [(None, 0o755), (Some((own.uid(), own.gid())), 0o6755)] {
+            let target = dir.path().join("tool");
+            let temp = TempFile::create(&target).expect("create");
+            temp.finish(0, &Finish { mode: 0o6755, owner, ..FINISH }).expect("finish");
+            assert_eq!(target.metadata().expect("stat").mode() & 0o7777, wanted);
+        }
     }
 
     /// `--no-clobber` would replace a file that appeared meanwhile.

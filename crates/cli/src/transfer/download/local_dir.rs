@@ -62,7 +62,8 @@ impl LocalDir {
         if self.owner {
             std::os::unix::fs::chown(&self.path, Some(attributes.uid), Some(attributes.gid))?;
         }
-        std::fs::set_permissions(&self.path, Permissions::from_mode(attributes.mode & 0o7777))?;
+        let bits = if self.owner { 0o7777 } else { 0o1777 };
+        std::fs::set_permissions(&self.path, Permissions::from_mode(attributes.mode & bits))?;
         set_times(&self.path, attributes.atime_ns, attributes.mtime_ns)
     }
 }
