@@ -36,8 +36,13 @@ const STRANGERS_MAX: usize = 64;
 const REFUSED_MAX: usize = 448;
 /// Refusals of one key: room is left for those of others.
 const REFUSED_OF_ONE_MAX: usize = 64;
+/// Logins: room is left for what administrators did. And those of one key, which may come from any number of addresses.
+const LOGINS_MAX: usize = 384;
+const LOGINS_OF_ONE_MAX: usize = 64;
 /// Lines that wait to be written; further ones are dropped and counted.
 const WAITING_MAX: usize = 4096;
+
+const LOGIN: &str = "login";
 
 /// What is told, without its time and number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -91,6 +96,8 @@ struct Counts {
     /// And of holders of keys, by their names.
     refused: usize,
     refused_of: BTreeMap<String, usize>,
+    logins: usize,
+    logins_of: BTreeMap<String, usize>,
     others: u64,
 }
 
@@ -104,17 +111,32 @@ impl Counts {
                 has_place
             }
             Some(name) if told.is_refusal() => {
-                let of = self.refused_of.get(name).copied().unwrap_or(0);
-                let has_place = self.refused < REFUSED_MAX && of < REFUSED_OF_ONE_MAX;
-                if has_place {
-                    self.refused += 1;
-                    self.refused_of.insert(name.clone(), of + 1);
-                }
-                has_place
+                has_place_of(name, (&mut self.refused, REFUSED_MAX), (&mut self.refused_of, REFUSED_OF_ONE_MAX))
             }
-            _ => self.told.len() - self.strangers - self.refused < COUNTED_MAX - STRANGERS_MAX - REFUSED_MAX,
+            Some(name) if told.event == LOGIN => {
+                has_place_of(name, (&mut self.logins, LOGINS_MAX), (&mut self.logins_of, LOGINS_OF_ONE_MAX))
+            }
+            _ => {
+                let others = self.told.len() - self.strangers - self.refused - self.logins;
+                others < COUNTED_MAX - STRANGERS_MAX - REFUSED_MAX - LOGINS_MAX
+            }
         }
     }
+}
+
+/// Takes a place of all of a kind, and of those of one name.
+fn has_place_of(
+    name: &str,
+    (all, all_max): (&mut usize, usize),
+    (of, of_max): (&mut BTreeMap<String, usize>, usize),
+) -> bool {
+    let own = of.get(name).copied().unwrap_or(0);
+    let has_place = *all < all_max && own < of_max;
+    if has_place {
+        *all += 1;
+        of.insert(name.to_owned(), own + 1);
+    }
+    has_place
 }
 
 /// Takes what is told.
@@ -191,7 +213,7 @@ impl AuditSink for Desk {
     fn entered(&self, peer: &PeerInfo) {
         let Some(holder) = &peer.holder else { return };
         self.tell(Told {
-            event: "login",
+            event: LOGIN,
             name: Some(holder.name.clone()),
             kind: holder.kind(),
             from: peer.addr.ip().to_string(),
@@ -446,13 +468,17 @@ mod tests {
             operation: operation.to_owned(),
             why: String::new(),
         };
-        desk.tell(told("login", ""));
+        for number in 0..2 * COUNTED_MAX {
+            let from = format!("10.1.{number}");
+            desk.tell(Told { name: Some("eve".to_owned()), from, ..told(LOGIN, "") });
+        }
+        desk.tell(told(LOGIN, ""));
         desk.tell(told("admin", "CreateVolume"));
         drop((sink, desk, log));
         let lines = lines(&path);
         let of = |name: &str| lines.iter().filter(|line| line["name"] == name).count();
         assert_eq!((of("bob"), of("ops-1")), (1, 2));
-        assert!(of("eve") <= 2 * REFUSED_OF_ONE_MAX, "{} lines", of("eve"));
+        assert!(of("eve") <= 2 * REFUSED_OF_ONE_MAX + LOGINS_OF_ONE_MAX, "{} lines", of("eve"));
     }
 
     /// Somebody who is refused in ever other ways would take memory and disk without end.

@@ -71,11 +71,13 @@ impl Router {
         Some(WireError::new(ErrorCode::NotPermitted, text))
     }
 
-    fn process(&self, opcode: u16, reply: Reply) {
+    /// `is_tenant`: where to change the cluster is none of his.
+    fn process(&self, opcode: u16, is_tenant: bool, reply: Reply) {
         match Opcode::from_code(opcode) {
             Some(Opcode::Ping) => reply.ok(&PingResponse::default(), Payload::None),
             Some(Opcode::ProcessStats) => {
                 let used = ProcessUse::now();
+                let socket = self.admin_socket.get().filter(|_| !is_tenant);
                 let answer = ProcessStatsResponse {
                     cpu_user_us: used.cpu_user_us,
                     cpu_system_us: used.cpu_system_us,
@@ -85,7 +87,7 @@ impl Router {
                     roles: self.roles.clone(),
                     pid: std::process::id(),
                     wall_ns: RealClock.wall().0,
-                    admin_socket: self.admin_socket.get().map(|p| p.display().to_string()).unwrap_or_default(),
+                    admin_socket: socket.map(|path| path.display().to_string()).unwrap_or_default(),
                 };
                 reply.ok(&answer, Payload::None);
             }
@@ -110,7 +112,7 @@ impl Service for Router {
             return data.call(request, reply);
         }
         let Some((slot, role)) = self.slot(request.opcode) else {
-            return self.process(request.opcode, reply);
+            return self.process(request.opcode, request.peer.limits().is_some(), reply);
         };
         match slot.get() {
             Some(service) => service.call(request, reply),

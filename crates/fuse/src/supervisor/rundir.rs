@@ -42,9 +42,12 @@ pub fn directory() -> Result<PathBuf> {
         .mode(0o700)
         .create(&dir)
         .map_err(|error| Failure::io(&format!("{shown} (CAIRN_RUN_DIR names another place)"), &error))?;
-    let found = std::fs::metadata(&dir).map_err(|error| Failure::io(&shown, &error))?;
-    if found.uid() != uid.as_raw() || found.mode() & 0o022 != 0 {
-        let text = format!("{shown}: others may write there; remove it, or name another place with CAIRN_RUN_DIR");
+    // Not what a link leads to: another user may have put it there.
+    let found = std::fs::symlink_metadata(&dir).map_err(|error| Failure::io(&shown, &error))?;
+    if !found.is_dir() || found.uid() != uid.as_raw() || found.mode() & 0o022 != 0 {
+        let text = format!(
+            "{shown}: it is no directory of yours, or others may write there; remove it, or name another place with CAIRN_RUN_DIR"
+        );
         return Err(Failure::new(Kind::Permission, text));
     }
     Ok(dir)
