@@ -21,7 +21,7 @@ use crate::opened::Opened;
 use budget::Budget;
 use cairn_env::buf::SharedBuf;
 use cairn_types::ErrorCode;
-use file_data::FileData;
+use file_data::{FileData, Writer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl FileHandle {
     pub async fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let data = SharedBuf::from_owner(data.to_vec());
         self.budget.reserve(data.len()).await;
-        self.data.write(&self.volume, offset, data, 0)?;
+        self.data.write(self.writer(), offset, data)?;
         self.bound().await
     }
     /// Puts bytes behind the end of the file. Returns where they begin as far as is known: they go further behind if
@@ -86,8 +86,11 @@ impl FileHandle {
         self.data.refresh().await?;
         let data = SharedBuf::from_owner(data.to_vec());
         self.budget.reserve(data.len()).await;
-        let at = self.data.append(&self.volume, data, 0)?;
+        let at = self.data.append(self.writer(), data)?;
         self.bound().await.map(|()| at)
+    }
+    fn writer(&self) -> Writer<'_> {
+        Writer { volume: &self.volume, mtime_ns: 0, generation: 0 }
     }
     async fn bound(&self) -> Result<()> {
         if self.budget.used() > DIRTY_MAX { self.data.flush().await } else { Ok(()) }
@@ -122,6 +125,8 @@ impl FileHandle {
     }
 }
 
+#[cfg(test)]
+mod guard_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub use file_writer::{FileWriter, WriteOptions};
 pub use handle::FileHandle;
 pub use handle::budget::Budget;
 pub use handle::file_data::read::ReadPattern;
-pub use handle::file_data::{DataStatus, FileData};
+pub use handle::file_data::{DataStatus, FileData, Writer};
 pub use meta::volume::by_inode::MadeAt;
 pub use meta::volume::posix::LockWait;
 pub use meta::volume::snapshots::ChangedBetween;

@@ -81,6 +81,7 @@ fn next_step(errno: i32) -> &'static str {
         libc::ENOSPC => "remove something or add disks; cairn fs df shows what is free",
         libc::EDQUOT => "remove something or have the quota raised; cairn fs quota ls shows quotas",
         libc::EBADF => "open it again",
+        libc::EFBIG => "files have at most 2^63 - 1 bytes; write nearer to the beginning",
         libc::EINVAL => "check what the call was given",
         libc::EXDEV => "copy it, then remove the source",
         libc::ENODATA => "the names that it has can be listed",

@@ -7,7 +7,7 @@ use crate::metadata::{Metadata, SetMetadata};
 use crate::of_process::OfProcess;
 use crate::options::OpenOptions;
 use bytes::Bytes;
-use cairn_vfs::Handle;
+use cairn_vfs::{Handle, VfsError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +65,9 @@ impl File {
     /// without a copy. How many bytes.
     pub fn read_parts(&self, length: u64, offset: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         let live = self.live()?;
+        if offset > i64::MAX as u64 {
+            return Err(Error::of_path(libc::EINVAL, &self.path, "no file is that long"));
+        }
         let mut done = 0;
         while done < length {
             let want = (length - done).min(STEP as u64);
@@ -120,7 +123,7 @@ impl File {
             let at = offset.checked_add((number * step) as u64);
             let at = at.ok_or_else(|| Error::of_path(libc::EFBIG, &self.path, "no file is that long"))?;
             // A copy: whoever called may change the buffer while it is on its way.
-            live.run(&self.path, live.vfs.write(self.handle, at, Bytes::copy_from_slice(part)))?;
+            self.run(live, live.vfs.write(self.handle, at, Bytes::copy_from_slice(part)))?;
         }
         Ok(())
     }
@@ -131,22 +134,29 @@ impl File {
             return self.write_at(&data, offset);
         }
         let _written = self.writing();
-        live.run(&self.path, live.vfs.write(self.handle, offset, data)).map(|_| ())
+        self.run(live, live.vfs.write(self.handle, offset, data)).map(|_| ())
     }
     /// What was written is seen by whoever reads from now on, and durable unless the connection says `close_visible`.
     pub fn flush(&self) -> Result<()> {
         let live = self.live()?;
-        self.guarded(live, || live.run(&self.path, live.vfs.flush(self.handle, 0)))
+        self.guarded(live, false, || self.run(live, live.vfs.flush(self.handle, 0)))
     }
     /// What was written is durable and seen by others.
     pub fn sync(&self) -> Result<()> {
         let live = self.live()?;
-        self.guarded(live, || live.run(&self.path, live.vfs.fsync(self.handle, false)))
+        self.guarded(live, false, || self.run(live, live.vfs.fsync(self.handle, false)))
     }
-    fn guarded(&self, live: &Live, publish: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn guarded(&self, live: &Live, closing: bool, publish: impl FnOnce() -> Result<()>) -> Result<()> {
         match &self.fence {
-            Some(fence) => fence.guarded(live, &self.path, publish),
+            Some(fence) => fence.guarded(live, &self.path, closing, publish),
             None => publish(),
+        }
+    }
+    /// Waits for a call that writes. Whoever can be shut out is told so (ESTALE).
+    fn run<T>(&self, live: &Live, call: impl Future<Output = std::result::Result<T, VfsError>>) -> Result<T> {
+        match self.fence {
+            Some(_) => live.run_as_it_is(&self.path, call),
+            None => live.run(&self.path, call),
         }
     }
     /// When what it answers goes, something was written.
@@ -176,6 +186,11 @@ impl File {
         let live = self.live()?;
         // Refused as a write is.
         live.run(&self.path, async { live.vfs.write(self.handle, 0, Bytes::new()).await })?;
+        if self.fence.is_some() {
+            // Whoever is shut out cuts nothing off that others wrote.
+            drop(self.writing());
+            self.flush()?;
+        }
         self.set_metadata(SetMetadata { size: Some(size), ..SetMetadata::default() }).map(|_| ())
     }
     /// Closes it: what was written is durable, or at least visible with `close_visible`. Errors of writes that nobody
@@ -185,8 +200,8 @@ impl File {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let flushed = self.guarded(live, || live.run(&self.path, live.vfs.flush(self.handle, 0)));
-        let released = live.run(&self.path, live.vfs.release(self.handle, None));
+        let flushed = self.guarded(live, true, || self.run(live, live.vfs.flush(self.handle, 0)));
+        let released = self.run(live, live.vfs.release(self.handle, None));
         flushed.and(released)
     }
 }

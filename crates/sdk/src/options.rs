@@ -70,32 +70,14 @@ impl OpenOptions {
     pub fn reading() -> Self {
         Self::from_flags(libc::O_RDONLY, 0)
     }
-    /// An existing file; what is in it stays.
-    pub fn writing() -> Self {
-        Self::from_flags(libc::O_WRONLY, 0)
-    }
-    /// A file that is made, or cut to nothing.
-    pub fn creating() -> Self {
-        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, 0o666)
-    }
-    /// A file that must not be there yet.
-    pub fn creating_new() -> Self {
-        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)
-    }
-    /// A file that is made if it is not there; every write goes behind its end.
-    pub fn appending() -> Self {
-        Self::from_flags(libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o666)
-    }
     /// Flags of open(2), and the mode of a file that is made, from which the process's umask is taken off.
     pub fn from_flags(flags: i32, mode: u32) -> Self {
         Self { flags, mode, fenced: false }
     }
-    /// Permission bits of a file that is made.
-    pub fn mode(self, mode: u32) -> Self {
-        Self { mode, ..self }
-    }
-    /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on `flush`, `sync`
-    /// and `close` fail with ESTALE. Each of them takes one request more if something was written.
+    /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on writes, `flush`,
+    /// `sync` and `close` fail with ESTALE, and nothing that was not published before is added to the file. The same if
+    /// the file lost its name. Each of them takes one request more if something was written, `close` two. All writers of
+    /// a file through one connection should be fenced: what others of them have not flushed is dropped as well.
     pub fn fenced(self) -> Self {
         Self { fenced: self.flags & libc::O_ACCMODE != libc::O_RDONLY, ..self }
     }

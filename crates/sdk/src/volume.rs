@@ -287,8 +287,8 @@ impl Volume {
         let (opened, fence) = self.walk(path, async |live| open(live, &at, follow, options).await)?;
         Ok(File::new(self.live()?.clone(), path, opened, options, fence))
     }
-    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer. What was reported to them as done
-    /// before is seen from now on; from now on nothing is. `mark` is something that no other call for this file was
+    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer: what was reported to them as done is
+    /// there when it returns, and nothing of theirs comes later. `mark` is something that no other call for this file was
     /// given.
     pub fn fence(&self, path: impl AsRef<Path>, mark: &[u8]) -> Result<()> {
         let path = path.as_ref();
@@ -296,7 +296,7 @@ impl Volume {
         self.walk(path, async |live| {
             let found = live.vfs.find(&live.caller, &at.path, true).await?;
             match found.is_regular() {
-                true => live.vfs.setxattr(&live.caller, found.ino, MARK, mark, 0).await,
+                true => live.vfs.shut_out(&live.caller, found.ino, MARK, mark).await,
                 false => Err(VfsError::new(libc::EISDIR, "it is no file")),
             }
         })
@@ -353,11 +353,7 @@ async fn open(
     if !options.fenced {
         return Ok((handle, None));
     }
-    let known = match live.vfs.inode_of(handle) {
-        Ok(inode) => Fence::of(live, inode, made.as_ref()).await,
-        Err(error) => Err(error),
-    };
-    match known {
+    match Fence::of(live, handle, made.as_ref()).await {
         Ok(fence) => Ok((handle, Some(fence))),
         Err(error) => {
             // The caller hears of the first error.

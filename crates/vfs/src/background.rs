@@ -112,6 +112,11 @@ impl Background {
         self.last_error.lock().clone()
     }
     fn failed(&self, file: &File, error: &VfsError) {
+        if error.errno == libc::ESTALE && file.data.is_clean() {
+            // Its writers are told when they flush or close it.
+            tracing::info!(inode = file.ino, %error, "what was written behind is dropped");
+            return;
+        }
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(inode = file.ino, %error, "written data could not be stored yet; it is kept and tried again");
         *self.last_error.lock() = Some(error.to_string());

@@ -31,6 +31,7 @@ pub use flags::OpenFlags;
 pub use invalidation::{Invalidation, Invalidations};
 pub use lock::{Interrupted, Lock, LockKind, LockRange};
 pub use ops::dir::DirItem;
+pub use ops::guard::CutOff;
 pub use ops::io::Place;
 pub use ops::paths::{Listed, ListedPage};
 pub use ops::space::Seek;

@@ -1,6 +1,7 @@
 //! The operations, by topic.
 pub mod attributes;
 pub mod dir;
+pub mod guard;
 pub(crate) mod handles;
 pub mod io;
 pub mod locks;

@@ -10,6 +10,7 @@
 mod change;
 pub(crate) mod clone;
 mod flight;
+mod guard;
 mod in_place;
 mod later;
 mod publish;
@@ -31,6 +32,7 @@ use cairn_env::buf::SharedBuf;
 use cairn_types::{ErrorCode, Layout, Time};
 use cairn_wire::common::{Extent, StripeSet};
 use flight::Flight;
+use guard::Guard;
 use in_place::InPlace;
 use later::Later;
 use parking_lot::Mutex;
@@ -55,6 +57,8 @@ pub struct FileData {
     using: tokio::sync::Mutex<()>,
     /// Held while the servers are told of attributes that waited.
     telling: tokio::sync::Mutex<()>,
+    /// Held while the mark is looked at that shuts writers out.
+    guarding: tokio::sync::Mutex<()>,
     /// A publish is not on its way any more.
     publish_ended: tokio::sync::Notify,
 }
@@ -92,6 +96,17 @@ struct State {
     later: Option<Later>,
     /// Version of the contents with which this client made the file.
     made_at: Option<u64>,
+    guard: Guard,
+}
+
+/// Who writes, and when.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    pub volume: &'a Volume,
+    /// 0: the server's time of the publish.
+    pub mtime_ns: i64,
+    /// As [`FileData::guard`] answered it; 0: he cannot be shut out.
+    pub generation: u64,
 }
 
 /// What a file's memory holds.
@@ -285,6 +300,7 @@ impl FileData {
             publishing: false,
             later: None,
             made_at: None,
+            guard: Guard::default(),
         };
         Ok(Arc::new(FileData {
             volume: volume.clone(),
@@ -295,6 +311,7 @@ impl FileData {
             order: tokio::sync::Mutex::new(()),
             using: tokio::sync::Mutex::new(()),
             telling: tokio::sync::Mutex::new(()),
+            guarding: tokio::sync::Mutex::new(()),
             publish_ended: tokio::sync::Notify::new(),
         }))
     }
@@ -440,31 +457,37 @@ impl FileData {
 
     /// Puts bytes into the file, over what is there or beyond its end. As many have to be reserved in the budget
     /// before; the time is that of the write.
-    pub fn write(self: &Arc<Self>, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: i64) -> Result<()> {
+    pub fn write(self: &Arc<Self>, by: Writer<'_>, offset: u64, data: SharedBuf) -> Result<()> {
         let reserved = data.len();
-        if offset.checked_add(reserved as u64).is_none_or(|end| end > i64::MAX as u64) {
-            self.budget.release(reserved);
-            return Err(ClientError::remote(&self.what(), ErrorCode::FileTooLarge, "no file is that long"));
-        }
-        self.with(reserved, |state| self.put(state, writer, offset, data, mtime_ns));
-        Ok(())
+        self.with(reserved, |state| {
+            self.check_room(state, &by, offset, reserved)?;
+            self.put(state, by, offset, data);
+            Ok(())
+        })
     }
     /// Puts bytes behind the end, wherever it turns out to be. Returns where that is as far as is known.
-    pub fn append(self: &Arc<Self>, writer: &Volume, data: SharedBuf, mtime_ns: i64) -> Result<u64> {
+    pub fn append(self: &Arc<Self>, by: Writer<'_>, data: SharedBuf) -> Result<u64> {
         let reserved = data.len();
         self.with(reserved, |state| {
             let offset = state.size();
-            if offset + reserved as u64 > i64::MAX as u64 {
-                return Err(ClientError::remote(&self.what(), ErrorCode::FileTooLarge, "no file is that long"));
-            }
+            self.check_room(state, &by, offset, reserved)?;
             state.appended_from.get_or_insert(offset);
-            self.put(state, writer, offset, data, mtime_ns);
+            self.put(state, by, offset, data);
             Ok(offset)
         })
     }
-    fn put(&self, state: &mut State, writer: &Volume, offset: u64, data: SharedBuf, mtime_ns: i64) {
-        let now = self.now();
-        state.writer = writer.clone();
+    fn check_room(&self, state: &State, by: &Writer<'_>, offset: u64, length: usize) -> Result<()> {
+        if state.is_shut_out(by.generation) {
+            return Err(self.shut_out_error());
+        }
+        match offset.checked_add(length as u64).is_none_or(|end| end > i64::MAX as u64) {
+            true => Err(ClientError::remote(&self.what(), ErrorCode::FileTooLarge, "no file is that long")),
+            false => Ok(()),
+        }
+    }
+    fn put(&self, state: &mut State, by: Writer<'_>, offset: u64, data: SharedBuf) {
+        let (now, mtime_ns) = (self.now(), by.mtime_ns);
+        state.writer = by.volume.clone();
         state.mtime_ns = Some(mtime_ns).filter(|ns| *ns != 0);
         state.wrote_ns = mtime_ns;
         state.wrote_later();

@@ -5,7 +5,7 @@ use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::flags::OpenFlags;
 use crate::vfs::{Handle, Vfs};
-use cairn_client::{ReadPattern, Volume};
+use cairn_client::{ReadPattern, Volume, Writer};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,12 +20,14 @@ pub(crate) struct OpenFile {
     /// On behalf of who opened it.
     pub volume: Volume,
     pub pattern: Mutex<ReadPattern>,
+    /// Generation of guarded writers that it is of; 0: of none.
+    pub guard: AtomicU64,
 }
 
 impl OpenFile {
     pub(crate) fn new(file: Arc<File>, bits: i32, caller: &Caller, volume: Volume) -> OpenFile {
         let flags = OpenFlags::from_bits(bits);
-        OpenFile { file, flags, bits, caller: caller.clone(), volume, pattern: Mutex::default() }
+        OpenFile { file, flags, bits, caller: caller.clone(), volume, pattern: Mutex::default(), guard: AtomicU64::new(0) }
     }
     pub(crate) fn ino(&self) -> u64 {
         self.file.ino
@@ -38,6 +40,9 @@ impl OpenFile {
             true => Ok(()),
             false => Err(VfsError::new(libc::EBADF, format!("{} is not open for writing", self.what()))),
         }
+    }
+    pub(crate) fn writer(&self, mtime_ns: i64) -> Writer<'_> {
+        Writer { volume: &self.volume, mtime_ns, generation: self.guard.load(Ordering::Acquire) }
     }
     pub(crate) fn check_read(&self) -> Result<()> {
         match self.flags.read || self.flags.execute {

@@ -83,16 +83,21 @@ impl Vfs {
         }
         self.inner.reserve(data.len()).await?;
         let data = SharedBuf::from_owner(data);
+        let by = open.writer(now_ns());
         match place {
             Place::End(offset) => {
-                let at = file.data.append(&open.volume, data, now_ns())?;
+                let at = file.data.append(by, data)?;
                 if at != offset && !open.flags.direct {
                     self.inner.landed_elsewhere(file, offset, length);
                 }
             }
-            Place::At(offset) => file.data.write(&open.volume, offset, data, now_ns())?,
+            Place::At(offset) => file.data.write(by, offset, data)?,
         }
-        if open.flags.sync {
+        if self.inner.handles.file(handle).is_err() {
+            // It was closed while this waited for memory: nobody else writes it out any more.
+            let own = file.clone();
+            self.inner.change(&open.what(), async move { own.finish(false).await }).await?;
+        } else if open.flags.sync {
             let own = file.clone();
             self.inner.change(&open.what(), async move { own.flush().await }).await?;
         } else if file.may_write_behind() {

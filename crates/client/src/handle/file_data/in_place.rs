@@ -108,7 +108,7 @@ enum Planning {
 impl State {
     /// Small areas of dirty bytes where something is published, and nothing that is on its way.
     fn areas(&self) -> Vec<Area> {
-        if self.layout.stripe().is_some() || rows_of(self.layout).is_some() {
+        if self.is_guarded() || self.layout.stripe().is_some() || rows_of(self.layout).is_some() {
             return Vec::new();
         }
         let size = self.attributes.size;

@@ -34,6 +34,16 @@ pub(super) enum Published {
     WriteAgain,
 }
 
+/// What a publish asks for.
+enum Asked<'a> {
+    For(Box<(Publishing<'a>, Volume, PublishRequest)>),
+    /// Others changed the file, and its mark has to be looked at first.
+    Unseen,
+    /// The flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind it;
+    /// or they were dropped.
+    Gone,
+}
+
 impl FileData {
     /// Makes everything that was written so far through this client durable and visible.
     pub async fn flush(self: &Arc<Self>) -> Result<()> {
@@ -204,8 +214,11 @@ impl FileData {
         let mut tries = 0;
         let mut along = self.take_along().await?;
         loop {
-            let Some((publishing, writer, request)) = self.request(batch, &extents, body.session.0) else {
-                return Err(ClientError::Changed { what: self.what() });
+            self.check_mark().await?;
+            let (publishing, writer, request) = match self.request(batch, &extents, body.session.0) {
+                Asked::For(asked) => *asked,
+                Asked::Unseen => continue,
+                Asked::Gone => return Err(ClientError::Changed { what: self.what() }),
             };
             let set = along.as_ref().map(|along| self.set_along(along));
             let publish = async |extents, sets| {
@@ -251,19 +264,20 @@ impl FileData {
             }
         }
     }
-    /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never. `None`
-    /// if the flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind
-    /// it.
+    /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never.
     fn request(
         &self,
         batch: &[Arc<Flight>],
         extents: &[Extent],
         written_by: u64,
-    ) -> Option<(Publishing<'_>, Volume, PublishRequest)> {
+    ) -> Asked<'_> {
         let size = extents.last().map_or(0, |e| e.file_offset + e.length);
         let mut state = self.state.lock();
         if state.flights.front().is_none_or(|front| !Arc::ptr_eq(front, &batch[0])) {
-            return None;
+            return Asked::Gone;
+        }
+        if !state.may_publish() {
+            return Asked::Unseen;
         }
         let appended = state.appended_from.is_some_and(|from| size > from);
         let based_on = batch[0].based_on;
@@ -279,7 +293,7 @@ impl FileData {
             ..state.with_mtime()
         };
         let writer = state.writer.clone();
-        Some((Publishing::begin(self, &mut state), writer, request))
+        Asked::For(Box::new((Publishing::begin(self, &mut state), writer, request)))
     }
     /// Whether the file has these extents: a publish whose answer was lost was done.
     async fn names(&self, extents: &[Extent], version: u64) -> Result<bool> {
@@ -393,7 +407,8 @@ mod tests {
         let body = flight.take().expect("durable");
         let batch = [flight];
         let extents = body.places.extents.clone();
-        let (publishing, writer, request) = data.request(&batch, &extents, body.session.0).expect("it is the first");
+        let Asked::For(asked) = data.request(&batch, &extents, body.session.0) else { panic!("it is the first") };
+        let (publishing, writer, request) = *asked;
         let request = PublishRequest { extents: extents.clone(), ..request };
         let _lost = writer.publish(data.inode, &data.shown_as, request).await.expect("published");
         drop(publishing);

@@ -31,6 +31,8 @@ public class Recovery {
     private static final Path DIR = new Path("/default/recovery");
     private static final int RECORD = 100;
     private static final long PATIENCE_MS = 60_000;
+    /** After this the library has written out by itself what was handed to it. */
+    private static final long BEHIND_MS = 7_000;
     private FileSystem writer;
     private FileSystem heir;
 
@@ -122,6 +124,57 @@ public class Recovery {
         }
         assertEquals(there.length + 2 * first.length, heir.getFileStatus(new Path(moved, "log")).getLen());
         heir.delete(moved, true);
+    }
+
+    private static byte[] of(char letter, int length) {
+        byte[] bytes = new byte[length];
+        Arrays.fill(bytes, (byte) letter);
+        return bytes;
+    }
+
+    private static byte[] joined(byte[] first, byte[] second) {
+        byte[] all = Arrays.copyOf(first, first.length + second.length);
+        System.arraycopy(second, 0, all, first.length, second.length);
+        return all;
+    }
+
+    /**
+     * Bytes of the one that goes on with a file, which were acknowledged, would be overwritten by those that the old writer still had: when he flushes
+     * them, or without that some seconds later.
+     */
+    @Test
+    public void nothingOfTheOldWriterComesLater() throws Exception {
+        byte[] whole = joined(of('A', 100), of('C', 70));
+        for (boolean appends : new boolean[] {false, true}) {
+            Path[] paths = {new Path(DIR, "flushed" + appends), new Path(DIR, "idle" + appends), new Path(DIR, "same" + appends)};
+            FSDataOutputStream[] old = new FSDataOutputStream[paths.length];
+            for (int i = 0; i < paths.length; i++) {
+                old[i] = writer.create(paths[i]);
+                if (appends) {
+                    old[i].close();
+                    old[i] = writer.append(paths[i]);
+                }
+                old[i].write(of('A', 100));
+                old[i].hflush();
+                old[i].write(of('B', 50));
+                // To the library.
+                old[i].flush();
+                FileSystem next = i == 2 ? writer : heir;
+                recover(next, paths[i]);
+                try (FSDataOutputStream more = next.append(paths[i])) {
+                    more.write(of('C', 70));
+                    more.hsync();
+                }
+                assertArrayEquals(paths[i] + " when the heir has closed it", whole, read(paths[i]));
+            }
+            refused("hflush", old[0]::hflush);
+            Thread.sleep(BEHIND_MS);
+            for (int i = 0; i < paths.length; i++) {
+                assertArrayEquals(paths[i] + " some seconds later", whole, read(paths[i]));
+                refused("close of " + paths[i], old[i]::close);
+                assertArrayEquals(paths[i] + " at the end", whole, read(paths[i]));
+            }
+        }
     }
 
     /** The same where nothing was flushed before, and after an earlier recovery; whoever had nothing to write has lost nothing. */
