@@ -25,6 +25,8 @@ pub struct NewFile {
     pub layout: u64,
     /// `Exists` if there is one; else the existing one is answered.
     pub exclusive: bool,
+    /// An existing regular file gives way to a new one, as in a rename over it.
+    pub replace: bool,
     /// The session holds it open.
     pub hold: bool,
     /// Its owner and group, for root; else who asks.
@@ -40,6 +42,7 @@ impl NewFile {
             rdev: self.rdev,
             layout: self.layout,
             exclusive: self.exclusive,
+            replace: self.replace,
             hold: self.hold,
             set_owner: self.owner.is_some(),
             uid,

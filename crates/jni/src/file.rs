@@ -6,9 +6,12 @@ use crate::registry::{FILES, VOLUMES};
 use bytes::Bytes;
 use cairn_sdk::{OpenOptions, Result};
 use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jlong, jobject};
-use std::ptr::{null_mut, slice_from_raw_parts};
+use std::ptr::null_mut;
 
-/// The number of an open file, or 0. `flags` are those of open(2).
+/// Among the flags of open(2): an existing file gives way to a new one.
+const REPLACE: jint = 1 << 30;
+
+/// The number of an open file, or 0. `flags` are those of open(2), and [`REPLACE`].
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_open(
     env: *mut JNIEnv,
@@ -22,7 +25,8 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_open(
     let env = unsafe { Env::new(env) };
     guard(0, || {
         // Whoever writes can be shut out.
-        let options = OpenOptions::from_flags(flags, mode as u32).fenced();
+        let options = OpenOptions::from_flags(flags & !REPLACE, mode as u32).fenced();
+        let options = if flags & REPLACE != 0 { options.replacing() } else { options };
         let opened = VOLUMES.get(volume)?.open(path(&env, at)?, options)?;
         Ok(FILES.add(volume, opened))
     })
@@ -118,28 +122,6 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_write(
     done(|| {
         let (at, length) = (natural(at, "place in the array")?, natural(length, "length")?);
         write(file, offset, env.take(from, at, length, "the array")?)
-    })
-}
-
-/// The same from a direct buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_writeDirect(
-    env: *mut JNIEnv,
-    _class: jclass,
-    file: jlong,
-    offset: jlong,
-    from: jobject,
-    at: jint,
-    length: jint,
-) -> jint {
-    // SAFETY: as Java calls.
-    let env = unsafe { Env::new(env) };
-    done(|| {
-        let length = natural(length, "length")?;
-        let begin = env.direct(from, natural(at, "place in the buffer")?, length)?;
-        // SAFETY: within the buffer. Its owner may change it meanwhile: it is copied before anything is computed of it.
-        let data = unsafe { (*slice_from_raw_parts(begin, length)).to_vec() };
-        write(file, offset, data)
     })
 }
 

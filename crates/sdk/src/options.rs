@@ -64,6 +64,7 @@ pub struct OpenOptions {
     pub(crate) flags: i32,
     pub(crate) mode: u32,
     pub(crate) fenced: bool,
+    pub(crate) replace: bool,
 }
 
 impl OpenOptions {
@@ -72,7 +73,13 @@ impl OpenOptions {
     }
     /// Flags of open(2), and the mode of a file that is made, from which the process's umask is taken off.
     pub fn from_flags(flags: i32, mode: u32) -> Self {
-        Self { flags, mode, fenced: false }
+        Self { flags, mode, fenced: false, replace: false }
+    }
+    /// With O_CREAT: an existing file gives way to a new one, with a mode, an owner and attributes of its own, instead
+    /// of being cut. Whoever has the old one open keeps that. A symbolic link is followed, and the file that it leads to
+    /// is cut.
+    pub fn replacing(self) -> Self {
+        Self { replace: self.has(libc::O_CREAT), ..self }
     }
     /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on writes, `flush`,
     /// `sync` and `close` fail with ESTALE, and nothing that was not published before is added to the file. The same if

@@ -373,7 +373,12 @@ async fn open_or_make(
     let (vfs, caller) = (&live.vfs, &live.caller);
     if options.has(libc::O_CREAT) && !at.name().is_empty() {
         let place = place(live, at).await?;
-        match vfs.create(caller, place.parent, &place.name, options.mode, options.flags).await {
+        let (parent, name, mode, flags) = (place.parent, &place.name[..], options.mode, options.flags);
+        let made = match options.replace {
+            true => vfs.create_anew(caller, parent, name, mode, flags).await,
+            false => vfs.create(caller, parent, name, mode, flags).await,
+        };
+        match made {
             // A directory, or a symbolic link, which is followed.
             Err(error) if error.errno == libc::EEXIST && !options.has(libc::O_EXCL) => {}
             made => return made.map(|(entry, opened)| (opened.handle, Some(entry.attr))),

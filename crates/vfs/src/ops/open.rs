@@ -71,6 +71,28 @@ impl Vfs {
         mode: u32,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
+        self.create_as(caller, (parent, name), mode, flags, false).await
+    }
+    /// The same; an existing file that the caller may write gives way to the new one, which gets nothing of it. Whoever
+    /// has the old one open goes on with that, though it has no name any more.
+    pub async fn create_anew(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        self.create_as(caller, (parent, name), mode, flags, true).await
+    }
+    async fn create_as(
+        &self,
+        caller: &Caller,
+        (parent, name): (u64, &[u8]),
+        mode: u32,
+        flags: i32,
+        replace: bool,
+    ) -> Result<(Entry, Opened)> {
         let shown_as = named(parent, name);
         let what = shown(&shown_as);
         self.inner.check_writable(&what)?;
@@ -89,9 +111,14 @@ impl Vfs {
             let session = user.session_number().await?;
             // Of a file that its owner may not open like this it has to be known who made it: programs lock with that.
             let closed = caller.uid != 0 && (mode & !caller.umask) >> 6 & decoded.access() != decoded.access();
-            let first = NewFile { exclusive: decoded.exclusive || closed, ..new };
-            let mut made = user.create_at(parent, &name, &shown_as, first).await;
-            let there = closed && !decoded.exclusive && made.as_ref().is_err_and(is_there);
+            let mut made = match replace {
+                true => vfs.make_anew(&user, (parent, &name), &shown_as, new).await?,
+                false => {
+                    let first = NewFile { exclusive: decoded.exclusive || closed, ..new };
+                    user.create_at(parent, &name, &shown_as, first).await
+                }
+            };
+            let there = !replace && closed && !decoded.exclusive && made.as_ref().is_err_and(is_there);
             if there {
                 made = user.create_at(parent, &name, &shown_as, new).await;
             }
@@ -139,6 +166,32 @@ impl Vfs {
         let inner = self.inner.clone();
         let undo = async move |(_, opened): (Entry, Opened)| inner.undo_open(opened.handle).await;
         self.inner.change_or_undo(&what, create, undo).await
+    }
+    /// Makes a file in the place of the one that is there, if there is one.
+    async fn make_anew(
+        &self,
+        user: &Volume,
+        (parent, name): (u64, &[u8]),
+        shown_as: &[u8],
+        new: NewFile,
+    ) -> Result<cairn_client::Result<Attributes>> {
+        let made = user.create_at(parent, name, shown_as, NewFile { exclusive: true, ..new }).await;
+        if new.exclusive || !made.as_ref().is_err_and(is_there) {
+            return Ok(made);
+        }
+        let there = match user.lookup(parent, name, shown_as).await {
+            Err(error) if error.code() == Some(ErrorCode::NotFound) => None,
+            there => Some(there?),
+        };
+        if let Some(there) = there.filter(Attributes::is_regular) {
+            self.inner.may_open(user, there.inode, OpenFlags { write: true, ..OpenFlags::default() }).await?;
+        }
+        let made = user.create_at(parent, name, shown_as, NewFile { replace: true, ..new }).await;
+        if let Some(there) = there {
+            // It has lost a name.
+            self.forget_attributes(there.inode);
+        }
+        Ok(made)
     }
     /// A file without a name in the directory, as by O_TMPFILE.
     pub async fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32, flags: i32) -> Result<(Entry, Opened)> {

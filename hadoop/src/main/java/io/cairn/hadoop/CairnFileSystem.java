@@ -143,7 +143,7 @@ public class CairnFileSystem extends CairnAttributes {
         if (place.isRoot()) {
             throw new FileAlreadyExistsException(path + ": it is a directory; name a file in it");
         }
-        int flags = Native.O_WRONLY | Native.O_CREAT | (overwrite ? Native.O_TRUNC : Native.O_EXCL);
+        int flags = Native.O_WRONLY | Native.O_CREAT | (overwrite ? Native.O_TRUNC | Native.REPLACE : Native.O_EXCL);
         long file = Native.open(place.volume, place.path, flags, mode);
         if (file == 0 && parents) {
             Errors.Failure failure = Errors.last();

@@ -25,6 +25,8 @@ final class Native {
     static final int O_EXCL = 0200;
     static final int O_TRUNC = 01000;
     static final int O_APPEND = 02000;
+    /** With O_CREAT: an existing file gives way to a new one. */
+    static final int REPLACE = 1 << 30;
 
     /** Leave it as it is. */
     static final long SAME = Long.MIN_VALUE;
@@ -101,8 +103,6 @@ final class Native {
     static native int readDirect(long file, long offset, ByteBuffer to, int at, int length);
 
     static native int write(long file, long offset, byte[] from, int at, int length);
-
-    static native int writeDirect(long file, long offset, ByteBuffer from, int at, int length);
 
     static native int flush(long file, boolean durable);
 
