@@ -38,7 +38,7 @@ abstract class CairnAttributes extends CairnNames {
     }
 
     /** As in crates/sdk/src/fence.rs. */
-    private static final String RECOVERED = "user.cairn.recovered";
+    static final String RECOVERED = "user.cairn.recovered";
 
     void set(Path given, int mode, long uid, long gid, long size, long accessed, long modified)
             throws IOException {

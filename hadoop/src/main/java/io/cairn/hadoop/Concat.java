@@ -12,6 +12,9 @@ import org.apache.hadoop.fs.PathIOException;
 /**
  * Joins files. A new file is made of the bytes of all, most of them shared and not copied, and takes the target's name when it is durable: whoever
  * opens the target finds it as before or whole. If it fails before that, nothing has changed; after it, sources may be left, and nothing is lost.
+ *
+ * Who writes the target or a source through the jar is shut out first, as by recoverLease: what he was told to be done is in the bytes that are
+ * joined, and nothing is acknowledged to him that is not. A source that others changed meanwhile stays.
  */
 final class Concat {
     private final Volumes volumes;
@@ -35,29 +38,41 @@ final class Concat {
             throw Errors.of(target);
         }
         try {
-            fill(file, joined, before);
-            Record.Metadata now = stat(place, target);
-            if (now.inode != before.inode || now.version != before.version) {
-                throw new PathIOException(target.toString(), "it was changed while it was joined with others; try again");
-            }
+            Record.Metadata[] read = fill(file, joined, before);
+            requireSame(read[0], place, target);
             Errors.check(Native.rename(place.volume, joined, place.path, true), target);
             renamed = true;
+            for (int i = 0; i < sources.length; i++) {
+                Volumes.Place of = volumes.find(sources[i]);
+                requireSame(read[1 + i], of, sources[i]);
+                Errors.check(Native.change(of.volume, of.path, Native.REMOVE_FILE, 0), sources[i]);
+            }
         } finally {
             if (!renamed) {
                 Native.change(place.volume, joined, Native.REMOVE_FILE, 0);
             }
         }
-        for (Path source : sources) {
-            Volumes.Place of = volumes.find(source);
-            Errors.check(Native.change(of.volume, of.path, Native.REMOVE_FILE, 0), source);
+    }
+
+    /** Whoever does not write through the jar may have changed it, or put another file in its place. */
+    private static void requireSame(Record.Metadata read, Volumes.Place place, Path path) throws IOException {
+        Record.Metadata now = stat(place, path);
+        if (now.inode != read.inode || now.version != read.version || now.size != read.size) {
+            throw new PathIOException(path.toString(), "it was changed while it was joined with others, and is left as it is; "
+                    + "see whether its bytes are wanted, and try again");
         }
+    }
+
+    private static void shutOut(Volumes.Place place, Path path) throws IOException {
+        byte[] mark = UUID.randomUUID().toString().getBytes(StandardCharsets.UTF_8);
+        Errors.check(Native.fence(place.volume, place.path, mark), path);
     }
 
     private static Record.Metadata stat(Volumes.Place place, Path path) throws IOException {
         return Record.metadata(Errors.check(Native.stat(place.volume, place.path, true), path));
     }
 
-    /** What the target is like. */
+    /** Shuts out who writes them. What the target is like. */
     private Record.Metadata check() throws IOException {
         if (sources.length == 0) {
             throw new IllegalArgumentException(target + ": no files to join with it were named");
@@ -78,9 +93,13 @@ final class Concat {
             }
             requireFile(stat(of, source), source);
         }
-        Record.Metadata found = stat(place, target);
-        requireFile(found, target);
-        return found;
+        requireFile(stat(place, target), target);
+        // All of them are what they should be: from here on something is done.
+        shutOut(place, target);
+        for (Path source : sources) {
+            shutOut(volumes.find(source), source);
+        }
+        return stat(place, target);
     }
 
     private static void requireFile(Record.Metadata found, Path path) throws IOException {
@@ -89,13 +108,14 @@ final class Concat {
         }
     }
 
-    /** Bytes and attributes; closes the file. */
-    private void fill(long file, byte[] joined, Record.Metadata like) throws IOException {
+    /** Bytes and attributes; closes the file. What the target and the sources were when they were read. */
+    private Record.Metadata[] fill(long file, byte[] joined, Record.Metadata like) throws IOException {
+        Record.Metadata[] read = new Record.Metadata[1 + sources.length];
         boolean closed = false;
         try {
-            append(file, target);
-            for (Path source : sources) {
-                append(file, source);
+            read[0] = append(file, target);
+            for (int i = 0; i < sources.length; i++) {
+                read[1 + i] = append(file, sources[i]);
             }
             closed = true;
             Errors.check(Native.close(file), target);
@@ -107,22 +127,32 @@ final class Concat {
         byte[] names = Errors.check(Native.listXattrs(place.volume, place.path), target);
         Errors.check(Native.setMetadata(place.volume, joined, -1, like.uid, like.gid, -1, Native.SAME, Native.SAME), target);
         for (String name : Record.names(names)) {
+            if (name.equals(CairnAttributes.RECOVERED)) {
+                // Of the old file's writers.
+                continue;
+            }
             byte[] key = name.getBytes(StandardCharsets.UTF_8);
             byte[] value = Errors.check(Native.getXattr(place.volume, place.path, key), target);
             Errors.check(Native.setXattr(place.volume, joined, key, value, 0), target);
         }
         int mode = like.mode & 07777;
         Errors.check(Native.setMetadata(place.volume, joined, mode, -1, -1, -1, Native.SAME, Native.SAME), target);
+        return read;
     }
 
-    private void append(long file, Path path) throws IOException {
+    private Record.Metadata append(long file, Path path) throws IOException {
         Volumes.Place of = volumes.find(path);
         long source = Native.open(of.volume, of.path, Native.O_RDONLY, 0);
         if (source == 0) {
             throw Errors.of(path);
         }
         try {
-            Errors.check(Native.appendFrom(file, source), path);
+            long done = Errors.check(Native.appendFrom(file, source), path);
+            Record.Metadata read = Record.metadata(Errors.check(Native.statFile(source), path));
+            if (read.size != done) {
+                throw new PathIOException(path.toString(), "it was changed while it was joined with others; try again");
+            }
+            return read;
         } finally {
             Native.close(source);
         }
