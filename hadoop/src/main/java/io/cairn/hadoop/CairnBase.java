@@ -31,10 +31,15 @@ abstract class CairnBase extends FileSystem {
         setConf(conf);
         String authority = name.getAuthority();
         uri = URI.create(CairnFileSystem.SCHEME + "://" + (authority == null ? "" : authority) + (authority == null ? "/" : ""));
-        volumes = new Volumes(name, conf);
+        volumes = new Volumes(name, conf, sharesVolumes());
         umask = FsPermission.getUMask(conf);
         blockSize = conf.getLongBytes(CairnFileSystem.BLOCK_SIZE, BLOCK_SIZE_DEFAULT);
         workingDirectory = getHomeDirectory();
+    }
+
+    /** Whether connections outlive this object, and are those of others too. */
+    boolean sharesVolumes() {
+        return false;
     }
 
     @Override

@@ -7,12 +7,22 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.DelegateToFileSystem;
 import org.apache.hadoop.fs.Path;
 
-/** {@link CairnFileSystem} for FileContext. */
+/**
+ * {@link CairnFileSystem} for FileContext. Nobody closes such a one, and programs make one after the other: all in a virtual machine that have the
+ * same cluster, user and options share their connections, which end with it.
+ */
 public final class CairnFs extends DelegateToFileSystem {
     private final CairnFileSystem cairn;
 
     public CairnFs(URI uri, Configuration conf) throws IOException, URISyntaxException {
-        this(uri, new CairnFileSystem(), conf);
+        this(uri, new Shared(), conf);
+    }
+
+    private static final class Shared extends CairnFileSystem {
+        @Override
+        boolean sharesVolumes() {
+            return true;
+        }
     }
 
     private CairnFs(URI uri, CairnFileSystem cairn, Configuration conf) throws IOException, URISyntaxException {

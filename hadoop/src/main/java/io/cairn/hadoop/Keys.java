@@ -3,7 +3,10 @@ package io.cairn.hadoop;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Locale;
@@ -69,6 +72,16 @@ final class Keys {
             found = isSame ? token : found;
         }
         return found;
+    }
+
+    /** What tells it from all others, and is none of it. */
+    static String digest(Token<?> token) {
+        try {
+            byte[] sum = MessageDigest.getInstance("SHA-256").digest(token.getPassword());
+            return Base64.getEncoder().encodeToString(sum);
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException("every Java has SHA-256", e);
+        }
     }
 
     /** Where it was found, for errors. */

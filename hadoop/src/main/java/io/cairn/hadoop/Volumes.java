@@ -3,15 +3,18 @@ package io.cairn.hadoop;
 import java.io.IOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.token.Token;
+import org.apache.hadoop.util.ShutdownHookManager;
 
 /**
  * Volumes of a cluster by the first name of paths, connected when they are first used. Of {@code cairn://volume@host:port/} there is one,
@@ -24,7 +27,13 @@ final class Volumes {
     private final String usual;
     private final Configuration conf;
     private final Keys keys;
-    private final Map<String, Long> connected = new HashMap<>();
+    /** Connections of FileContexts, which nobody closes: programs make one for each of their users or jobs. */
+    private static final Map<String, Connection> SHARED = new ConcurrentHashMap<>();
+    private static final AtomicBoolean AT_END = new AtomicBoolean();
+    private static final int SHUTDOWN_PRIORITY = FileSystem.SHUTDOWN_HOOK_PRIORITY / 2;
+
+    private final boolean shared;
+    private final Map<String, Connection> connections = new HashMap<>();
     private boolean closed;
 
     /** A place in a volume. */
@@ -44,7 +53,9 @@ final class Volumes {
         }
     }
 
-    Volumes(URI uri, Configuration conf) throws IOException {
+    /** @param shared with all others that have the same cluster, user and options; such ones are not closed */
+    Volumes(URI uri, Configuration conf, boolean shared) throws IOException {
+        this.shared = shared;
         String authority = uri.getAuthority() != null ? uri.getAuthority() : usualAuthority(conf);
         int at = authority == null ? -1 : authority.lastIndexOf('@');
         only = at > 0 ? authority.substring(0, at) : null;
@@ -118,14 +129,61 @@ final class Volumes {
         return Record.names(Errors.check(Native.volumes(connectUsual()), new Path("/")));
     }
 
-    private synchronized long connect(String name, Path path) throws IOException {
+    /** Whoever needs another volume does not wait for this one. */
+    private long connect(String name, Path path) throws IOException {
+        Connection connection;
+        synchronized (this) {
+            checkOpen(path);
+            connection = connections.computeIfAbsent(name, unknown -> shared ? sharedConnection(key(name)) : new Connection());
+        }
+        long volume = connection.get(() -> connectAnew(name, path));
+        synchronized (this) {
+            checkOpen(path);
+        }
+        return volume;
+    }
+
+    private static Connection sharedConnection(String key) {
+        if (AT_END.compareAndSet(false, true)) {
+            // Behind what FileContexts and file systems do at the end.
+            ShutdownHookManager.get().addShutdownHook(() -> SHARED.values().forEach(Volumes::disconnect), SHUTDOWN_PRIORITY);
+        }
+        return SHARED.computeIfAbsent(key, unknown -> new Connection());
+    }
+
+    /** Nobody is there to be told that it failed. */
+    private static void disconnect(Connection connection) {
+        long volume = connection.end();
+        if (volume != 0) {
+            Native.disconnect(volume);
+        }
+    }
+
+    private void checkOpen(Path path) throws IOException {
         if (closed) {
             throw new IOException("Filesystem closed: " + path + "; get it anew");
         }
-        Long known = connected.get(name);
-        if (known != null) {
-            return known;
+    }
+
+    /** What two that share a connection have in common. */
+    private String key(String name) {
+        String user;
+        try {
+            user = UserGroupInformation.getCurrentUser().getUserName();
+        } catch (IOException e) {
+            user = System.getProperty("user.name");
         }
+        StringBuilder key = new StringBuilder(user).append('\n').append(name).append('\n')
+                .append(cluster == null ? System.getenv("CAIRN_CLUSTER") : new String(cluster, StandardCharsets.UTF_8));
+        for (String option : new String[] {CairnFileSystem.READ_ONLY, CairnFileSystem.CLOSE_VISIBLE, CairnFileSystem.TIMEOUT,
+            CairnFileSystem.CONNECT_TIMEOUT, CairnFileSystem.MEMORY_MAX, CairnFileSystem.RACK}) {
+            key.append('\n').append(conf.getTrimmed(option, ""));
+        }
+        Token<?> token = keys.handedOn();
+        return key.append('\n').append(token == null ? "" : Keys.digest(token)).toString();
+    }
+
+    private long connectAnew(String name, Path path) throws IOException {
         int flags = (conf.getBoolean(CairnFileSystem.READ_ONLY, false) ? Native.READ_ONLY : 0)
                 | (conf.getBoolean(CairnFileSystem.CLOSE_VISIBLE, false) ? Native.CLOSE_VISIBLE : 0);
         long timeout = conf.getTimeDuration(CairnFileSystem.TIMEOUT, 60_000, TimeUnit.MILLISECONDS);
@@ -138,21 +196,21 @@ final class Volumes {
         if (volume == 0) {
             throw Errors.of(path);
         }
-        connected.put(name, volume);
         return volume;
     }
 
-    /** Writes everything out. All are closed, even if some fail. */
+    /** Writes everything out. All are closed, even if some fail; one that is just being connected is closed when that is done. */
     void close() throws IOException {
-        List<Map.Entry<String, Long>> all;
+        Map<String, Connection> all;
         synchronized (this) {
             closed = true;
-            all = new ArrayList<>(connected.entrySet());
-            connected.clear();
+            all = new HashMap<>(connections);
+            connections.clear();
         }
         IOException failed = null;
-        for (Map.Entry<String, Long> one : all) {
-            if (Native.disconnect(one.getValue()) < 0) {
+        for (Map.Entry<String, Connection> one : all.entrySet()) {
+            long volume = shared ? 0 : one.getValue().end();
+            if (volume != 0 && Native.disconnect(volume) < 0) {
                 IOException error = Errors.of(root(one.getKey()));
                 if (failed == null) {
                     failed = error;
