@@ -1,6 +1,6 @@
 //! Answers of several values, as bytes in little-endian order: the Java class `Record` reads them. Both come in one
 //! jar.
-use cairn_sdk::{DirEntry, FileKind, Metadata, OwnKey, Place, Quota, Space};
+use cairn_sdk::{DirEntry, DirPage, FileKind, Metadata, OwnKey, Place, Quota, Space};
 
 /// Bytes of [`metadata`].
 pub const METADATA: usize = 64;
@@ -32,6 +32,16 @@ pub fn entry(entry: &DirEntry, to: &mut Vec<u8>) {
         to.extend_from_slice(&metadata(found));
     }
     to.extend_from_slice(&entry.name);
+}
+
+/// Length of where the next part begins (32 bits), or −1 at the end; that; entries.
+pub fn page(page: &DirPage) -> Vec<u8> {
+    let mut record = match &page.next {
+        Some(next) => [&(next.len() as u32).to_le_bytes()[..], next].concat(),
+        None => (-1i32).to_le_bytes().to_vec(),
+    };
+    page.entries.iter().for_each(|one| entry(one, &mut record));
+    record
 }
 
 fn text(text: &str, to: &mut Vec<u8>) {

@@ -1,9 +1,9 @@
 //! What Java has open, by numbers that are given once: a number that was given back means nothing any more, whatever
 //! Java's threads do with it.
-use cairn_sdk::{Directory, Error, File, Result, Volume};
+use cairn_sdk::{Error, File, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Values by number, each with the number of the volume that it belongs to.
 pub struct Registry<T> {
@@ -16,7 +16,6 @@ static NEXT: AtomicI64 = AtomicI64::new(1);
 
 pub static VOLUMES: Registry<Volume> = Registry::new("the connection");
 pub static FILES: Registry<File> = Registry::new("the file");
-pub static DIRECTORIES: Registry<Mutex<Directory>> = Registry::new("the listing");
 
 impl<T> Registry<T> {
     const fn new(kind: &'static str) -> Self {

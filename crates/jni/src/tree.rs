@@ -1,15 +1,11 @@
 //! Listings, and what is asked of the volume: places of bytes, limits, space, names of volumes.
-use crate::border::{Env, bytes_of, done, guard, natural, path};
+use crate::border::{Env, all, bytes_of, guard, natural, path};
 use crate::record;
-use crate::registry::{DIRECTORIES, VOLUMES};
-use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jlong};
+use crate::registry::VOLUMES;
+use jni_sys::{JNIEnv, jbyteArray, jclass, jlong};
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError};
 
-/// A page of a listing ends behind so many bytes.
-const PAGE: usize = 64 << 10;
-
-/// The number of a listing, or 0.
+/// The inode of a directory that is to be listed, or 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_openDirectory(
     env: *mut JNIEnv,
@@ -20,41 +16,27 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_openDirectory(
     // SAFETY: as Java calls.
     let env = unsafe { Env::new(env) };
     guard(0, || {
-        let opened = VOLUMES.get(volume)?.open_directory(path(&env, at)?)?;
-        Ok(DIRECTORIES.add(volume, Mutex::new(opened)))
+        let found = VOLUMES.get(volume)?.directory(path(&env, at)?)?;
+        Ok(found.inode as jlong)
     })
 }
 
-/// The next entries; none at the end; null if it failed.
+/// A part of a directory, behind where another part said that this one begins; `after` is empty for the first. Nothing
+/// is kept of it here. Null if it failed.
 #[unsafe(no_mangle)]
-pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_nextEntries(
+pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_listEntries(
     env: *mut JNIEnv,
     _class: jclass,
+    volume: jlong,
     directory: jlong,
+    after: jbyteArray,
 ) -> jbyteArray {
     // SAFETY: as Java calls.
     let env = unsafe { Env::new(env) };
     guard(null_mut(), || {
-        let directory = DIRECTORIES.get(directory)?;
-        let mut directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut page = Vec::new();
-        while page.len() < PAGE {
-            match directory.next_entry()? {
-                Some(entry) => record::entry(&entry, &mut page),
-                None => break,
-            }
-        }
-        bytes_of(&env, &page)
+        let page = VOLUMES.get(volume)?.list(directory as u64, &all(&env, after, "place in the listing")?)?;
+        bytes_of(&env, &record::page(&page))
     })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_closeDirectory(
-    _env: *mut JNIEnv,
-    _class: jclass,
-    directory: jlong,
-) -> jint {
-    done(|| DIRECTORIES.remove(directory).map(|_| ()))
 }
 
 /// Where the bytes of a range are, or null.

@@ -1,7 +1,7 @@
 //! Connecting, and what is done with single files and directories by paths.
 use crate::border::{Env, all, bytes_of, done, guard, invalid, path, text};
 use crate::record;
-use crate::registry::{DIRECTORIES, FILES, VOLUMES};
+use crate::registry::{FILES, VOLUMES};
 use cairn_sdk::{ConnectOptions, Key, Rename, Result, SetMetadata, SetTime, Volume};
 use jni_sys::{JNIEnv, jbyteArray, jclass, jint, jlong};
 use std::ptr::null_mut;
@@ -50,7 +50,7 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_connect(
     })
 }
 
-/// Writes everything out and ends the session. Files and listings that were left open are closed.
+/// Writes everything out and ends the session. Files that were left open are closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_disconnect(
     _env: *mut JNIEnv,
@@ -59,7 +59,6 @@ pub unsafe extern "system" fn Java_io_cairn_hadoop_Native_disconnect(
 ) -> jint {
     done(|| {
         let connected = VOLUMES.remove(volume)?;
-        drop(DIRECTORIES.remove_of(volume));
         let mut outcome = Ok(());
         for file in FILES.remove_of(volume) {
             outcome = outcome.and(file.close());

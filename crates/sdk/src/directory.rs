@@ -3,6 +3,8 @@ use crate::error::{Error, Result};
 use crate::live::Live;
 use crate::metadata::{FileKind, Metadata};
 use crate::of_process::OfProcess;
+use crate::volume::Volume;
+use cairn_vfs::VfsError;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,38 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Not for who may not search the directory.
     pub metadata: Option<Metadata>,
+}
+
+/// A part of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirPage {
+    pub entries: Vec<DirEntry>,
+    /// Where the next part begins; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
+impl Volume {
+    /// The directory at a path; a symbolic link at its end is followed.
+    pub fn directory(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let found = self.stat(path)?;
+        match found.is_directory() {
+            true => Ok(found),
+            false => Err(Error::of_path(libc::ENOTDIR, path, "it is no directory")),
+        }
+    }
+    /// The part of a directory, which its inode names, that begins behind `after`: a [`DirPage::next`], or nothing for
+    /// the first one. For who keeps nothing open in between.
+    pub fn list(&self, directory: u64, after: &[u8]) -> Result<DirPage> {
+        let live = self.live()?;
+        let shown = format!("inode {directory}");
+        live.run(Path::new(&shown), page(live, directory, after))
+    }
+}
+
+async fn page(live: &Live, directory: u64, after: &[u8]) -> std::result::Result<DirPage, VfsError> {
+    let page = live.vfs.list(&live.caller, directory, after).await?;
+    Ok(DirPage { entries: page.entries.into_iter().map(entry).collect(), next: page.next })
 }
 
 /// A directory that is being listed. Entries that are there all the while come exactly once; their order is the
@@ -38,9 +72,9 @@ impl Directory {
         while self.ready.is_empty() {
             let Some(after) = &self.after else { return Ok(None) };
             let live = self.live.get().ok_or_else(|| inherited(&self.path, self.live.pid()))?;
-            let page = live.run(&self.path, live.vfs.list(&live.caller, self.inode, after))?;
+            let page = live.run(&self.path, page(live, self.inode, after))?;
             self.after = page.next;
-            self.ready = page.entries.into_iter().map(entry).collect();
+            self.ready = page.entries.into();
         }
         Ok(self.ready.pop_front())
     }

@@ -21,10 +21,12 @@ mod of_process;
 mod options;
 mod path;
 mod places;
+#[cfg(test)]
+mod tests;
 mod trees;
 mod volume;
 
-pub use directory::{DirEntry, Directory};
+pub use directory::{DirEntry, DirPage, Directory};
 pub use error::{Error, Result};
 pub use file::File;
 pub use key::{Key, OwnKey};

@@ -1,9 +1,12 @@
 //! What concerns a directory with all below it, or the cluster: removing trees, limits, names of volumes.
 use crate::error::{Error, Result};
+use crate::metadata::FileKind;
+use crate::live::Live;
 use crate::path::absolute;
-use crate::volume::{Volume, as_path};
+use crate::volume::{Place, Volume, place};
 use cairn_client::RemotePath;
-use std::path::{Path, PathBuf};
+use cairn_vfs::VfsError;
+use std::path::Path;
 
 /// Limits of a directory with all below it, and what is used of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,7 @@ impl Volume {
         match self.remove_at_once(path, &at) {
             // Directories of others are below it, or those of other partitions.
             Err(error) if matches!(error.errno, libc::EPERM | libc::EACCES | libc::EXDEV | libc::ENOSYS) => {
-                self.remove_each(as_path(&at.path))
+                self.remove_each(path, &at)
             }
             outcome => outcome,
         }
@@ -44,32 +47,18 @@ impl Volume {
         let volume = live.own_volume();
         live.run_client(path, async { volume.remove_tree(&at.path).await })
     }
-    /// Removes what is in a directory, and then the directory.
-    fn remove_each(&self, top: &Path) -> Result<()> {
-        let mut ahead: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
-        while let Some((directory, is_empty)) = ahead.pop() {
-            if is_empty {
-                self.gone(self.remove_directory(&directory))?;
-                continue;
+    /// Removes what is in a directory, and then the directory. It goes by inodes: whoever may rename what is below
+    /// leads nobody elsewhere, by a symbolic link in the place of a directory.
+    fn remove_each(&self, path: &Path, at: &RemotePath) -> Result<()> {
+        let live = self.live()?;
+        live.run(path, async {
+            let top = place(live, at).await?;
+            let found = live.vfs.lookup(&live.caller, top.parent, &top.name).await?;
+            if !found.attr.is_directory() {
+                return Err(VfsError::new(libc::ENOTDIR, "it is no directory"));
             }
-            ahead.push((directory.clone(), true));
-            for entry in self.open_directory(&directory)? {
-                let entry = entry?;
-                let path = directory.join(as_path(&entry.name));
-                match entry.kind {
-                    crate::FileKind::Directory => ahead.push((path, false)),
-                    _ => self.gone(self.remove_file(&path))?,
-                }
-            }
-        }
-        Ok(())
-    }
-    /// Somebody else may have removed it.
-    fn gone(&self, outcome: Result<()>) -> Result<()> {
-        match outcome {
-            Err(error) if error.is_not_found() => Ok(()),
-            outcome => outcome,
-        }
+            remove_below(live, top, found.attr.ino).await
+        })
     }
     /// Limits of a directory; `None` if it has none of its own.
     pub fn quota(&self, path: impl AsRef<Path>) -> Result<Option<Quota>> {
@@ -100,5 +89,40 @@ impl Volume {
         let mut names: Vec<String> = serving.map(|volume| volume.name.clone()).collect();
         names.sort_unstable();
         Ok(names)
+    }
+}
+
+/// Removes a directory, which has that inode, with all that is below it.
+async fn remove_below(live: &Live, top: Place, inode: u64) -> std::result::Result<(), VfsError> {
+    let (vfs, caller) = (&live.vfs, &live.caller);
+    let mut ahead = vec![(top, inode, false)];
+    while let Some((at, inode, is_empty)) = ahead.pop() {
+        if is_empty {
+            gone(vfs.rmdir(caller, at.parent, &at.name).await)?;
+            continue;
+        }
+        ahead.push((at, inode, true));
+        let mut after = Some(Vec::new());
+        while let Some(from) = after {
+            let page = vfs.list(caller, inode, &from).await?;
+            for entry in page.entries {
+                match FileKind::of_mode(entry.kind) {
+                    FileKind::Directory => {
+                        ahead.push((Place { parent: inode, name: entry.name }, entry.ino, false));
+                    }
+                    _ => gone(vfs.unlink(caller, inode, &entry.name).await)?,
+                }
+            }
+            after = page.next;
+        }
+    }
+    Ok(())
+}
+
+/// Somebody else may have removed it, or the directory that it was in.
+fn gone(outcome: std::result::Result<(), VfsError>) -> std::result::Result<(), VfsError> {
+    match outcome {
+        Err(error) if matches!(error.errno, libc::ENOENT | libc::ESTALE) => Ok(()),
+        outcome => outcome,
     }
 }

@@ -55,9 +55,9 @@ impl Generation {
 }
 
 /// A directory and a name in it.
-struct Place {
-    parent: u64,
-    name: Vec<u8>,
+pub(crate) struct Place {
+    pub(crate) parent: u64,
+    pub(crate) name: Vec<u8>,
 }
 
 impl Volume {
@@ -136,10 +136,7 @@ impl Volume {
     /// Opens a directory for listing.
     pub fn open_directory(&self, path: impl AsRef<Path>) -> Result<Directory> {
         let path = path.as_ref();
-        let found = self.stat(path)?;
-        if !found.is_directory() {
-            return Err(Error::of_path(libc::ENOTDIR, path, "it is no directory"));
-        }
+        let found = self.directory(path)?;
         Ok(Directory::new(self.live()?.clone(), path, found.inode))
     }
     /// Makes a directory. The process's umask is taken off `mode`.
@@ -331,7 +328,7 @@ pub(crate) fn as_path(bytes: &[u8]) -> &Path {
 }
 
 /// The directory that a path's last name is in.
-async fn place(live: &Live, at: &RemotePath) -> std::result::Result<Place, VfsError> {
+pub(crate) async fn place(live: &Live, at: &RemotePath) -> std::result::Result<Place, VfsError> {
     if at.name().is_empty() {
         return Err(VfsError::new(libc::EBUSY, "the root of a volume cannot be made, removed or renamed"));
     }

@@ -27,6 +27,7 @@ final class CairnInputStream extends FSInputStream
     private final Path path;
     private final FileSystem.Statistics statistics;
     private final int bufferSize;
+    private final Leftovers.Leftover leftover;
     private volatile boolean closed;
     /** As it was last known; a file may grow while it is read. */
     private volatile long length;
@@ -42,6 +43,11 @@ final class CairnInputStream extends FSInputStream
         this.bufferSize = bufferSize;
         this.statistics = statistics;
         this.length = Record.metadata(Errors.check(Native.statFile(file), path)).size;
+        leftover = Leftovers.watch(this, file);
+    }
+
+    boolean isEmpty() {
+        return length == 0;
     }
 
     private void checkOpen() throws IOException {
@@ -290,6 +296,7 @@ final class CairnInputStream extends FSInputStream
             buffer = null;
             filled = 0;
         }
+        leftover.forget();
         // It may have been closed with the file system.
         if (Native.close(file) < 0) {
             Errors.Failure failure = Errors.last();

@@ -284,7 +284,7 @@ abstract class CairnNames extends CairnBase {
         }
         long directory = Native.openDirectory(place.volume, place.path);
         if (directory != 0) {
-            return new Listing(this, path, directory);
+            return new Listing(this, path, place.volume, directory);
         }
         Errors.Failure failure = Errors.last();
         if (!failure.is(Errors.ENOTDIR)) {

@@ -9,12 +9,14 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
 
-/** A directory that is being listed, part by part. It is closed at its end; one that is left before goes with its file system. */
+/** A directory that is being listed, part by part. Between the parts nothing is kept of it but where the next one begins. */
 final class Listing implements RemoteIterator<FileStatus> {
     private final CairnNames fs;
     private final Path path;
-    /** 0 at the end. */
-    private long directory;
+    private final long volume;
+    private final long directory;
+    /** Where the next part begins; null at the end. */
+    private byte[] after = new byte[0];
     private final ArrayDeque<FileStatus> ready = new ArrayDeque<>();
 
     /** What is known already. */
@@ -36,25 +38,19 @@ final class Listing implements RemoteIterator<FileStatus> {
         }
     }
 
-    Listing(CairnNames fs, Path path, long directory) {
+    Listing(CairnNames fs, Path path, long volume, long directory) {
         this.fs = fs;
         this.path = path;
+        this.volume = volume;
         this.directory = directory;
     }
 
     @Override
     public synchronized boolean hasNext() throws IOException {
-        while (ready.isEmpty() && directory != 0) {
-            byte[] page = Native.nextEntries(directory);
-            IOException failed = page == null ? Errors.of(path) : null;
-            if (page == null || page.length == 0) {
-                Native.closeDirectory(directory);
-                directory = 0;
-            }
-            if (failed != null) {
-                throw failed;
-            }
-            for (Record.Entry entry : Record.entries(page)) {
+        while (ready.isEmpty() && after != null) {
+            Record.Page page = new Record.Page(Errors.check(Native.listEntries(volume, directory, after), path));
+            after = page.next;
+            for (Record.Entry entry : page.entries) {
                 FileStatus status = fs.listed(entry, path);
                 if (status != null) {
                     ready.add(status);

@@ -78,9 +78,7 @@ final class Native {
 
     static native long openDirectory(long volume, byte[] path);
 
-    static native byte[] nextEntries(long directory);
-
-    static native int closeDirectory(long directory);
+    static native byte[] listEntries(long volume, long directory, byte[] after);
 
     static native byte[] places(long volume, byte[] path, long offset, long length);
 

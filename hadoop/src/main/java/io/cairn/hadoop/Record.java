@@ -64,6 +64,25 @@ final class Record {
         }
     }
 
+    /** A part of a directory. */
+    static final class Page {
+        final List<Entry> entries = new ArrayList<>();
+        /** Where the next part begins; null at the end. */
+        final byte[] next;
+
+        Page(byte[] bytes) {
+            ByteBuffer from = of(bytes);
+            int length = from.getInt();
+            next = length < 0 ? null : new byte[length];
+            if (next != null) {
+                from.get(next);
+            }
+            while (from.hasRemaining()) {
+                entries.add(new Entry(from));
+            }
+        }
+    }
+
     /** A part of a file and the machines that have it. */
     static final class Place {
         final long offset;
@@ -96,15 +115,6 @@ final class Record {
 
     static Metadata metadata(byte[] bytes) {
         return new Metadata(of(bytes));
-    }
-
-    static List<Entry> entries(byte[] bytes) {
-        ByteBuffer from = of(bytes);
-        List<Entry> entries = new ArrayList<>();
-        while (from.hasRemaining()) {
-            entries.add(new Entry(from));
-        }
-        return entries;
     }
 
     static List<Place> places(byte[] bytes) {
