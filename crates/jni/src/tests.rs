@@ -1,4 +1,6 @@
 //! The native methods that Java declares are those that are here.
+use cairn_types::ErrorCode;
+
 const JAVA: &str = include_str!("../../../hadoop/src/main/java/io/cairn/hadoop/Native.java");
 const SOURCES: [&str; 8] = [
     include_str!("border.rs"),
@@ -66,4 +68,46 @@ fn exported() -> Vec<String> {
 fn java_declares_what_is_exported() {
     assert_eq!(declared(), exported());
     assert!(exported().len() > 25, "{:?}", exported());
+}
+
+/// The class of each errno, as `Errors.java` has it; 0: all others.
+fn exceptions() -> Vec<(i32, String)> {
+    let java = include_str!("../../../hadoop/src/main/java/io/cairn/hadoop/Errors.java");
+    let numbers: Vec<(&str, i32)> = java
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("static final int ")?.strip_suffix(';')?.split_once(" = "))
+        .map(|(name, number)| (name, number.parse().expect("a number")))
+        .collect();
+    let body = java.split_once("switch (errno) {").expect("a switch").1.split_once("private Errors()").expect("an end").0;
+    let (mut all, mut open) = (Vec::new(), Vec::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("case ").and_then(|rest| rest.strip_suffix(':')) {
+            open.push(numbers.iter().find(|(known, _)| *known == name).expect("it is declared").1);
+        } else if line == "default:" {
+            open.push(0);
+        } else if let Some((_, made)) = line.split_once("new ").filter(|_| !open.is_empty()) {
+            let class = made.split_once('(').expect("a call").0;
+            all.extend(open.drain(..).map(|errno| (errno, class.to_owned())));
+        }
+    }
+    all
+}
+
+/// Whoever writes a program by the table of errors would catch exceptions that are never thrown.
+#[test]
+fn the_table_of_errors_names_what_java_throws() {
+    let all = exceptions();
+    assert!(all.len() > 8, "{all:?}");
+    let class = |errno: i32| all.iter().find(|(known, _)| *known == errno).map(|(_, class)| class.as_str());
+    for code in ErrorCode::ALL {
+        let errno = match code.errno() {
+            // As the layers between have it: what a path leads to is gone, and what is tried again or late is an error.
+            libc::ESTALE => libc::ENOENT,
+            libc::EAGAIN | libc::ETIMEDOUT => libc::EIO,
+            errno => errno,
+        };
+        let thrown = class(errno).or(class(0)).expect("there is a default");
+        let (_, named) = code.hadoop().rsplit_once('.').expect("a package");
+        assert_eq!(named, thrown, "{code}");
+    }
 }

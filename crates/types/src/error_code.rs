@@ -49,7 +49,7 @@ macro_rules! codes {
             pub fn errno(self) -> i32 { match self { $(Self::$name => $errno,)* } }
             /// Error code of the S3 API.
             pub fn s3(self) -> &'static str { match self { $(Self::$name => $s3,)* } }
-            /// Java exception class that Hadoop callers expect.
+            /// Java exception class that programs of Hadoop get through the jar: `Errors.java` chooses it by the errno.
             pub fn hadoop(self) -> &'static str { match self { $(Self::$name => $hadoop,)* } }
             pub fn name(self) -> &'static str { match self { $(Self::$name => stringify!($name),)* } }
         }
@@ -58,31 +58,31 @@ macro_rules! codes {
 
 codes! {
     /// This member of the Raft group does not lead; the hint names who may.
-    NotLeader = 1, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.ipc.StandbyException";
+    NotLeader = 1, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The request names an older epoch than the member holds.
-    StaleEpoch = 2, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    StaleEpoch = 2, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The peer belongs to another cluster.
-    WrongCluster = 3, Never, 22, "InvalidRequest", "java.io.IOException";
+    WrongCluster = 3, Never, 22, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// No common protocol version.
-    VersionUnsupported = 4, Never, 93, "NotImplemented", "java.io.IOException";
+    VersionUnsupported = 4, Never, 93, "NotImplemented", "org.apache.hadoop.fs.PathIOException";
     /// A bounded queue is full.
-    Overloaded = 5, Here, 11, "SlowDown", "org.apache.hadoop.ipc.RetriableException";
+    Overloaded = 5, Here, 11, "SlowDown", "org.apache.hadoop.fs.PathIOException";
     /// The deadline passed; the outcome is not known.
-    DeadlineExceeded = 6, Unknown, 110, "RequestTimeout", "java.net.SocketTimeoutException";
+    DeadlineExceeded = 6, Unknown, 110, "RequestTimeout", "org.apache.hadoop.fs.PathIOException";
     /// The client session ended; the outcome is not known.
-    SessionEnded = 7, Unknown, 116, "ServiceUnavailable", "java.io.IOException";
+    SessionEnded = 7, Unknown, 116, "ServiceUnavailable", "java.io.FileNotFoundException";
     /// A defect in the server.
-    Internal = 8, Never, 5, "InternalError", "java.io.IOException";
+    Internal = 8, Never, 5, "InternalError", "org.apache.hadoop.fs.PathIOException";
     /// The message cannot be decoded or lacks a field.
-    BadRequest = 9, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    BadRequest = 9, Never, 22, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// The server stops or has not finished starting.
-    Unavailable = 10, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.ipc.RetriableException";
+    Unavailable = 10, Elsewhere, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The opcode is not served here.
-    UnknownOperation = 11, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
+    UnknownOperation = 11, Never, 95, "NotImplemented", "org.apache.hadoop.fs.PathIOException";
     /// The sequence number of the slot is not the next one.
-    BadSequence = 12, Never, 22, "InvalidRequest", "java.io.IOException";
+    BadSequence = 12, Never, 22, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// The extents were written under another session than the one that names them; nothing was changed.
-    WrongSession = 13, Never, 116, "OperationAborted", "java.io.IOException";
+    WrongSession = 13, Never, 116, "OperationAborted", "java.io.FileNotFoundException";
     /// The rights of the caller's key do not reach so far; nothing was done, and a number of a session's slot is
     /// unused.
     KeyForbids = 16, Never, 1, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
@@ -95,72 +95,72 @@ codes! {
     PermissionDenied = 25, Never, 13, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
     /// Only the owner or root may do it.
     NotPermitted = 26, Never, 1, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
-    InvalidArgument = 27, Never, 22, "InvalidArgument", "java.lang.IllegalArgumentException";
-    NameTooLong = 28, Never, 36, "KeyTooLongError", "java.io.IOException";
-    TooManyLinks = 29, Never, 31, "InvalidRequest", "java.io.IOException";
-    CrossVolume = 30, Never, 18, "InvalidRequest", "java.io.IOException";
+    InvalidArgument = 27, Never, 22, "InvalidArgument", "org.apache.hadoop.fs.PathIOException";
+    NameTooLong = 28, Never, 36, "KeyTooLongError", "org.apache.hadoop.fs.PathIOException";
+    TooManyLinks = 29, Never, 31, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
+    CrossVolume = 30, Never, 18, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// No disk, placement group or volume has room.
-    NoSpace = 31, Never, 28, "InsufficientStorage", "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";
-    QuotaExceeded = 32, Never, 122, "QuotaExceeded", "org.apache.hadoop.hdfs.protocol.QuotaExceededException";
-    NoAttribute = 33, Never, 61, "NoSuchKey", "java.io.IOException";
-    FileTooLarge = 34, Never, 27, "EntityTooLarge", "java.io.IOException";
+    NoSpace = 31, Never, 28, "InsufficientStorage", "org.apache.hadoop.util.DiskChecker.DiskOutOfSpaceException";
+    QuotaExceeded = 32, Never, 122, "QuotaExceeded", "org.apache.hadoop.util.DiskChecker.DiskOutOfSpaceException";
+    NoAttribute = 33, Never, 61, "NoSuchKey", "org.apache.hadoop.fs.PathIOException";
+    FileTooLarge = 34, Never, 27, "EntityTooLarge", "org.apache.hadoop.fs.PathIOException";
     /// The inode is gone.
     Stale = 35, Never, 116, "NoSuchKey", "java.io.FileNotFoundException";
     /// The value does not fit the caller's buffer.
-    OutOfRange = 36, Never, 34, "InvalidRange", "java.io.EOFException";
-    ReadOnly = 37, Never, 30, "AccessDenied", "java.io.IOException";
-    TooManySymlinks = 38, Never, 40, "InvalidRequest", "java.io.IOException";
+    OutOfRange = 36, Never, 34, "InvalidRange", "org.apache.hadoop.fs.PathIOException";
+    ReadOnly = 37, Never, 30, "AccessDenied", "org.apache.hadoop.security.AccessControlException";
+    TooManySymlinks = 38, Never, 40, "InvalidRequest", "java.io.FileNotFoundException";
     /// A compare-and-set found another value: somebody else changed it.
-    Conflict = 39, Never, 11, "OperationAborted", "java.io.IOException";
+    Conflict = 39, Never, 11, "OperationAborted", "org.apache.hadoop.fs.PathIOException";
     /// The layout cannot be used here; the text says why.
-    BadLayout = 40, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    BadLayout = 40, Never, 22, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// Another owner holds a lock on a part of the range.
-    Locked = 41, Never, 11, "OperationAborted", "java.io.IOException";
+    Locked = 41, Never, 11, "OperationAborted", "org.apache.hadoop.fs.PathIOException";
     /// The inode or the session has as many locks as it may have.
-    TooManyLocks = 42, Never, 37, "InvalidRequest", "java.io.IOException";
+    TooManyLocks = 42, Never, 37, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// Extended attributes take more space than an inode has for them, or one is too large.
-    AttributeTooLarge = 43, Never, 7, "InvalidRequest", "java.io.IOException";
+    AttributeTooLarge = 43, Never, 7, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
     /// The operation makes no sense for this kind of inode or this name.
-    NotSupported = 44, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
+    NotSupported = 44, Never, 95, "NotImplemented", "org.apache.hadoop.fs.PathIOException";
     /// Another client overwrites the file in place; it is told to stop, which takes a moment.
-    LeaseHeld = 45, Here, 11, "SlowDown", "org.apache.hadoop.ipc.RetriableException";
+    LeaseHeld = 45, Here, 11, "SlowDown", "org.apache.hadoop.fs.PathIOException";
     /// The name is not in the directory itself, whose names are spread over shards: ask the shard that would have it.
-    Sharded = 46, Never, 95, "NotImplemented", "java.lang.UnsupportedOperationException";
+    Sharded = 46, Never, 95, "NotImplemented", "org.apache.hadoop.fs.PathIOException";
     /// A block on this member does not match its checksum.
-    ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.ChecksumException";
+    ChecksumMismatch = 60, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.PathIOException";
     /// This member does not hold the bytes.
-    Missing = 61, Elsewhere, 5, "InternalError", "org.apache.hadoop.hdfs.BlockMissingException";
+    Missing = 61, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.PathIOException";
     /// The chunk takes no more appends: go on in a new one.
-    ChunkSealed = 62, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    ChunkSealed = 62, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The member is not serving (syncing, offline).
-    NotServing = 63, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    NotServing = 63, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The request has to go to the primary of the placement group.
-    NotPrimary = 64, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    NotPrimary = 64, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The disk left service.
-    DiskFailed = 65, Elsewhere, 5, "InternalError", "java.io.IOException";
+    DiskFailed = 65, Elsewhere, 5, "InternalError", "org.apache.hadoop.fs.PathIOException";
     /// An append does not start at the end of the chunk.
-    OffsetMismatch = 66, Never, 5, "InternalError", "java.io.IOException";
+    OffsetMismatch = 66, Never, 5, "InternalError", "org.apache.hadoop.fs.PathIOException";
     /// The placement group takes no new chunks.
-    PgFull = 67, Refresh, 28, "InsufficientStorage", "java.io.IOException";
+    PgFull = 67, Refresh, 28, "InsufficientStorage", "org.apache.hadoop.util.DiskChecker.DiskOutOfSpaceException";
     /// A member further down the chain failed or stalled; the text names it.
-    ChainFailed = 68, Refresh, 5, "ServiceUnavailable", "java.io.IOException";
+    ChainFailed = 68, Refresh, 5, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The chunk was deleted; the caller's extent map is old.
-    ChunkDeleted = 69, Refresh, 116, "NoSuchKey", "java.io.IOException";
+    ChunkDeleted = 69, Refresh, 116, "NoSuchKey", "java.io.FileNotFoundException";
     /// The member's process was restarted since: what was not synced may be lost.
-    WrongIncarnation = 70, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    WrongIncarnation = 70, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// Fewer serving members than the scheme's minimum for writes.
-    BelowMinimum = 71, Refresh, 11, "ServiceUnavailable", "java.io.IOException";
+    BelowMinimum = 71, Refresh, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     /// The blocks cannot be overwritten where they are, or not now: write them to new space.
-    NotInPlace = 72, Never, 11, "ServiceUnavailable", "java.io.IOException";
+    NotInPlace = 72, Never, 11, "ServiceUnavailable", "org.apache.hadoop.fs.PathIOException";
     UnknownVolume = 80, Never, 2, "NoSuchBucket", "java.io.FileNotFoundException";
-    UnknownNode = 81, Never, 2, "InvalidRequest", "java.io.IOException";
+    UnknownNode = 81, Never, 2, "InvalidRequest", "java.io.FileNotFoundException";
     /// Too few disks or failure domains for the scheme.
-    NotEnoughDisks = 82, Never, 28, "InsufficientStorage", "java.io.IOException";
-    VolumeNotEmpty = 83, Never, 39, "BucketNotEmpty", "java.io.IOException";
-    UnknownPg = 84, Refresh, 2, "InternalError", "java.io.IOException";
-    UnknownPartition = 85, Refresh, 2, "InternalError", "java.io.IOException";
+    NotEnoughDisks = 82, Never, 28, "InsufficientStorage", "org.apache.hadoop.util.DiskChecker.DiskOutOfSpaceException";
+    VolumeNotEmpty = 83, Never, 39, "BucketNotEmpty", "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
+    UnknownPg = 84, Refresh, 2, "InternalError", "java.io.FileNotFoundException";
+    UnknownPartition = 85, Refresh, 2, "InternalError", "java.io.FileNotFoundException";
     /// A configuration key or value that is not known.
-    BadConfig = 86, Never, 22, "InvalidRequest", "java.lang.IllegalArgumentException";
+    BadConfig = 86, Never, 22, "InvalidRequest", "org.apache.hadoop.fs.PathIOException";
 }
 
 impl std::fmt::Display for ErrorCode {

@@ -13,19 +13,22 @@ import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
 import org.apache.hadoop.security.AccessControlException;
 import org.apache.hadoop.util.DiskChecker.DiskOutOfSpaceException;
 
-/** Exceptions of the classes that Hadoop expects, with the path, the cause and the next step. */
+/**
+ * Exceptions of the classes that Hadoop expects, with the path, the cause and the next step. Which class a number of the system has is also in the
+ * table of crates/types/src/error_code.rs; a test compares them.
+ */
 final class Errors {
     static final int EPERM = 1;
     static final int ENOENT = 2;
     static final int EACCES = 13;
     static final int EEXIST = 17;
-    static final int EXDEV = 18;
     static final int ENOTDIR = 20;
     static final int EISDIR = 21;
     static final int EINVAL = 22;
     static final int ENOSPC = 28;
     static final int EROFS = 30;
     static final int ENOTEMPTY = 39;
+    static final int ELOOP = 40;
     static final int ENODATA = 61;
     static final int ESTALE = 116;
     static final int EDQUOT = 122;
@@ -55,6 +58,8 @@ final class Errors {
             String text = text(path);
             switch (errno) {
                 case ENOENT:
+                case EISDIR:
+                case ELOOP:
                     return new FileNotFoundException(text);
                 case EEXIST:
                     return new FileAlreadyExistsException(text);
