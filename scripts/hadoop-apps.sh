@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Programs of Hadoop and Spark on a cluster, each compared with what it does on local files:
-#   scripts/hadoop-apps.sh HOST:PORT [shell|oldest|distcp|terasort|spark|hbase…]
+#   scripts/hadoop-apps.sh HOST:PORT [shell|oldest|distcp|hdfs|terasort|spark|hbase…]
 # The jar has to be there (make hadoop), or CAIRN_HADOOP_OUT names the directory where it is. Says "hadoop apps: N done" at its end.
 # ROWS: those of terasort, of 100 bytes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cluster=${1:?hadoop-apps: name a cluster, HOST:PORT}
 shift
-apps=${*:-shell oldest distcp terasort spark hbase}
+apps=${*:-shell oldest distcp hdfs terasort spark hbase}
 out=${CAIRN_HADOOP_OUT:-${CARGO_TARGET_DIR:-$PWD/target}/hadoop}
 jar=$(ls "$out"/cairn-hadoop-*.jar)
 rows=${ROWS:-200000}
@@ -116,6 +116,56 @@ app_distcp() {
     hadoop "${distcp[@]}" -update "$base/distcp" "$base/distcp2"
     shell -get "$base/distcp2/file1" "$dir/again"
     cmp "$dir/again" "$dir/tree/file1" || die "distcp -update did not see other bytes of the same length"
+}
+
+# An HDFS of one NameNode and one DataNode: trees go there and back, and the sums of both sides are compared, file by file.
+app_hdfs() {
+    local home=$dir/hdfs hdfs ports server sums=(-D dfs.checksum.combine.mode=COMPOSITE_CRC) name
+    hdfs=$(classpath hdfs)
+    # The jars of Maven lack the pages of their HTTP servers, which look for them.
+    mkdir -p "$home/conf/webapps/hdfs" "$home/conf/webapps/datanode"
+    cp "$dir/log4j.properties" "$home/conf/"
+    read -r -a ports < <(python3 -c 'import socket
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+print(*[s.getsockname()[1] for s in held])')
+    properties "$home/conf/core-site.xml" fs.defaultFS="hdfs://127.0.0.1:${ports[0]}" hadoop.tmp.dir="$home/tmp"
+    properties "$home/conf/hdfs-site.xml" dfs.namenode.http-address="127.0.0.1:${ports[1]}" dfs.namenode.name.dir="file://$home/name" \
+        dfs.replication=1 dfs.namenode.safemode.extension=0 dfs.namenode.fs-limits.min-block-size=1048576 dfs.blocksize=1048576 \
+        dfs.datanode.data.dir="file://$home/disk" dfs.datanode.address="127.0.0.1:${ports[2]}" \
+        dfs.datanode.http.address="127.0.0.1:${ports[3]}" dfs.datanode.ipc.address="127.0.0.1:${ports[4]}"
+    server() { java -Xmx512m "-Dhadoop.home.dir=$home" -cp "$home/conf:$hdfs" "org.apache.hadoop.hdfs.$@"; }
+    server server.namenode.NameNode -format -nonInteractive >"$home/format.log" 2>&1 || die "hdfs: $(tail -n 20 "$home/format.log")"
+    for name in namenode.NameNode datanode.DataNode; do
+        java -Xmx512m "-Dhadoop.home.dir=$home" -cp "$home/conf:$hdfs" "org.apache.hadoop.hdfs.server.$name" >"$home/$name.log" 2>&1 &
+        ours+=($!)
+        disown
+    done
+    for _ in $(seq 60); do
+        server tools.DFSAdmin -report 2>/dev/null | grep -q 'Live datanodes (1)' && break
+        sleep 1
+    done
+    local there=hdfs://127.0.0.1:${ports[0]}/tree
+    local distcp=(org.apache.hadoop.tools.DistCp "${sums[@]}" -D mapreduce.framework.name=local)
+    # One sum of what: the file's blocks are of 1 MiB there, and of another size here.
+    of() { shell "${sums[@]}" -checksum "$1/file1" "$1/file2" "$1/file3" "$1/empty" "$1/sub/small1" | sed 's,^.*/,,'; }
+    shell -D dfs.blocksize=1048576 -D dfs.replication=1 -put "$dir/tree" "$there" || die "hdfs: $(tail -n 20 "$home"/*.log)"
+    hadoop "${distcp[@]}" "$there" "$base/from-hdfs"
+    diff <(of "$there") <(of "$base/from-hdfs") || die "the sums of HDFS and Cairn differ"
+    [ "$(of "$base/from-hdfs" | grep -c 'COMPOSITE-CRC32C')" = 4 ] || die "sums are missing: $(of "$base/from-hdfs")"
+    # What differs in a byte is found by its sum and copied, and nothing else is: not even the empty file.
+    { printf x; tail -c +2 "$dir/tree/file2"; } >"$dir/differs"
+    cmp -s "$dir/differs" "$dir/tree/file2" && printf y | dd of="$dir/differs" conv=notrunc status=none
+    shell -put -f "$dir/differs" "$base/from-hdfs/file2"
+    changed() { shell -stat %Y "$base/from-hdfs/empty" "$base/from-hdfs/file1"; }
+    local before
+    before=$(changed)
+    hadoop "${distcp[@]}" -update "$there" "$base/from-hdfs"
+    [ "$before" = "$(changed)" ] || die "distcp -update copied what was the same"
+    diff <(of "$there") <(of "$base/from-hdfs") || die "distcp -update left other bytes"
+    hadoop "${distcp[@]}" -D dfs.blocksize=1048576 -D dfs.replication=1 "$base/from-hdfs" "${there%/tree}/back"
+    diff <(of "$there") <(of "${there%/tree}/back") || die "what came back to HDFS has other sums"
+    shell -get "${there%/tree}/back" "$dir/from-hdfs"
+    diff <(sums "$dir/tree") <(sums "$dir/from-hdfs") || die "what came back by HDFS has other bytes"
 }
 
 app_terasort() {
