@@ -2,7 +2,6 @@ package io.cairn.hadoop;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.HashMap;
@@ -13,6 +12,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.XAttrSetFlag;
 import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.AclEntryScope;
+import org.apache.hadoop.fs.permission.AclEntryType;
 import org.apache.hadoop.fs.permission.AclStatus;
 import org.apache.hadoop.fs.permission.FsAction;
 import org.apache.hadoop.fs.permission.FsPermission;
@@ -153,7 +153,7 @@ abstract class CairnAttributes extends CairnNames {
     }
 
     static boolean hasMask(List<AclEntry> entries) {
-        return entries.stream().anyMatch(entry -> entry.getType() == org.apache.hadoop.fs.permission.AclEntryType.MASK);
+        return entries.stream().anyMatch(entry -> entry.getType() == AclEntryType.MASK);
     }
 
     @Override
@@ -188,16 +188,10 @@ abstract class CairnAttributes extends CairnNames {
     @Override
     public void removeAcl(Path given) throws IOException {
         Path path = absolute(given);
-        List<AclEntry> entries = acl(path, AclEntryScope.ACCESS);
-        int mode = 0;
-        for (AclEntry entry : entries) {
-            if (entry.getName() == null && entry.getType() != org.apache.hadoop.fs.permission.AclEntryType.MASK) {
-                mode |= entry.getPermission().ordinal() << (6 - 3 * Math.min(2, entry.getType() == org.apache.hadoop.fs.permission.AclEntryType.OTHER ? 2 : entry.getType().ordinal()));
-            }
-        }
-        int kept = get(place(path), path).mode & 01000;
-        setAcl(path, AclEntryScope.ACCESS, new ArrayList<>());
-        setPermission(path, permission(kept | mode));
+        // Without those that have names, and without the mask, it says no more than a mode: in one step there is no list any more.
+        List<AclEntry> plain = acl(path, AclEntryScope.ACCESS);
+        plain.removeIf(entry -> entry.getName() != null || entry.getType() == AclEntryType.MASK);
+        setAcl(path, AclEntryScope.ACCESS, plain);
         if (getFileStatus(path).isDirectory()) {
             removeDefaultAcl(path);
         }
@@ -217,14 +211,13 @@ abstract class CairnAttributes extends CairnNames {
         }
     }
 
-    /** Whether anything but the permission says who may do what. */
+    /** Whether anything but the permission is known to say who may do what. */
     boolean hasAcl(Path path, boolean directory) {
         try {
             return hasMask(acl(path, AclEntryScope.ACCESS)) || directory && !acl(path, AclEntryScope.DEFAULT).isEmpty();
-        } catch (FileNotFoundException e) {
-            return false;
         } catch (IOException e) {
-            throw new UncheckedIOException(e);
+            // It is gone, or nobody tells: whoever asks cannot be told otherwise.
+            return false;
         }
     }
 
@@ -237,7 +230,7 @@ abstract class CairnAttributes extends CairnNames {
         List<AclEntry> entries = acl(path, AclEntryScope.ACCESS);
         if (hasMask(entries)) {
             for (AclEntry entry : entries) {
-                boolean group = entry.getType() == org.apache.hadoop.fs.permission.AclEntryType.GROUP;
+                boolean group = entry.getType() == AclEntryType.GROUP;
                 if (entry.getName() != null || group) {
                     shown.add(entry);
                 }

@@ -133,8 +133,12 @@ abstract class CairnBase extends FileSystem {
         if (place == null) {
             return aboveVolumes(path);
         }
-        return status(get(place, path), path, null);
+        Record.Metadata found = get(place, path);
+        return status(found, FileSystem.areSymlinksEnabled() ? followed(path) : path, null);
     }
+
+    /** The path that links lead to: Hadoop, where it knows links, has it in the status of what is there. */
+    abstract Path followed(Path path) throws IOException;
 
     FileStatus aboveVolumes(Path path) throws IOException {
         volumes.connectUsual();
@@ -159,6 +163,6 @@ abstract class CairnBase extends FileSystem {
         return blockSize;
     }
 
-    /** Whether anything but the permission says who may do what. */
+    /** Whether anything but the permission is known to say who may do what. */
     abstract boolean hasAcl(Path path, boolean directory);
 }

@@ -302,7 +302,7 @@ abstract class CairnNames extends CairnBase {
             return status(entry.metadata, path, null);
         }
         try {
-            return getFileStatus(path);
+            return status(get(place(path), path), path, null);
         } catch (FileNotFoundException e) {
             // A link that leads nowhere is shown as what it is.
             return entry.kind == Record.Entry.SYMLINK ? linkStatus(path) : null;
@@ -383,8 +383,47 @@ abstract class CairnNames extends CairnBase {
         if (found == null) {
             throw new FileNotFoundException(path + ": no such file or directory; check the path");
         }
+        Path parent = path.getParent();
         Path target = found.isSymlink() ? target(place, path) : null;
-        return status(found, path, target == null ? null : makeQualified(new Path(path.getParent(), target)));
+        Path shown = FileSystem.areSymlinksEnabled() && parent != null ? new Path(followed(parent), path.getName()) : path;
+        return status(found, shown, target == null ? null : makeQualified(new Path(parent, target)));
+    }
+
+    /** Most links that are followed, as by the servers. */
+    private static final int LINKS_MAX = 40;
+
+    @Override
+    Path followed(Path path) throws IOException {
+        Path at = path;
+        for (int links = 0; links < LINKS_MAX; links++) {
+            Path next = withoutFirstLink(at);
+            if (next == null) {
+                return at;
+            }
+            at = next;
+        }
+        return path;
+    }
+
+    /** Null: there is none in it. */
+    private Path withoutFirstLink(Path path) throws IOException {
+        List<Path> above = new ArrayList<>();
+        for (Path at = path; at != null; at = at.getParent()) {
+            above.add(at);
+        }
+        for (int i = above.size() - 1; i >= 0; i--) {
+            Path at = above.get(i);
+            Volumes.Place place = volumes.find(at);
+            Record.Metadata found = place == null ? null : find(place, at, false);
+            if (found != null && found.isSymlink()) {
+                Path next = makeQualified(new Path(at.getParent(), target(place, at)));
+                for (int below = i - 1; below >= 0; below--) {
+                    next = new Path(next, above.get(below).getName());
+                }
+                return next;
+            }
+        }
+        return null;
     }
 
     Path target(Volumes.Place place, Path path) throws IOException {

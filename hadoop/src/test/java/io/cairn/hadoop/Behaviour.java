@@ -16,6 +16,8 @@ import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -26,8 +28,11 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LeaseRecoverable;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.FsPermission;
@@ -210,6 +215,59 @@ public class Behaviour {
         assertTrue(fs.delete(path, false));
     }
 
+    /** The same in the midst of calls: whatever they do then, it ends, and with it what they have open. */
+    @Test
+    public void callsOfInterruptedThreadsEnd() throws Exception {
+        Path[] paths = new Path[6];
+        Thread[] busy = new Thread[paths.length];
+        AtomicInteger calls = new AtomicInteger();
+        AtomicReference<Throwable> wrong = new AtomicReference<>();
+        write(new Path(DIR, "first"), bytes(1));
+        int before = threads();
+        for (int i = 0; i < paths.length; i++) {
+            Path path = new Path(DIR, "busy" + i);
+            paths[i] = path;
+            busy[i] = new Thread(() -> {
+                byte[] part = bytes(50_000);
+                long length = 0;
+                try (FSDataOutputStream out = fs.create(path)) {
+                    while (!Thread.currentThread().isInterrupted()) {
+                        out.write(part);
+                        out.hflush();
+                        length += part.length;
+                        try (FSDataInputStream in = fs.open(path)) {
+                            in.readFully(length - part.length, part);
+                        }
+                        fs.listStatus(DIR);
+                        calls.incrementAndGet();
+                    }
+                } catch (Throwable e) {
+                    wrong.set(e);
+                }
+            });
+            busy[i].start();
+        }
+        while (calls.get() < 3 * paths.length && wrong.get() == null) {
+            Thread.sleep(1);
+        }
+        for (int i = 0; i < busy.length; i++) {
+            Thread.sleep(3L * i);
+            busy[i].interrupt();
+        }
+        for (Thread thread : busy) {
+            thread.join();
+        }
+        if (wrong.get() != null) {
+            throw new AssertionError(wrong.get());
+        }
+        // The virtual machine has threads of its own that come and go.
+        assertTrue(before + " threads before, " + threads() + " after", threads() < before + paths.length);
+        for (Path path : paths) {
+            assertTrue("it is open", ((LeaseRecoverable) fs).isFileClosed(path));
+            assertEquals(0, fs.getFileStatus(path).getLen() % 50_000);
+        }
+    }
+
     /** Others would not see what a log's writer has flushed, or see it only when the file is closed. */
     @Test
     public void whatIsFlushedIsSeenByOthers() throws IOException {
@@ -231,6 +289,202 @@ public class Behaviour {
             }
         }
         assertEquals(14, fs.getFileStatus(path).getLen());
+    }
+
+    private byte[] read(Path path) throws IOException {
+        byte[] all = new byte[(int) fs.getFileStatus(path).getLen()];
+        try (FSDataInputStream in = fs.open(path)) {
+            in.readFully(0, all);
+        }
+        return all;
+    }
+
+    private interface Call {
+        void run() throws IOException;
+    }
+
+    private static void refused(String what, String why, Call call) {
+        try {
+            call.run();
+        } catch (IOException e) {
+            assertTrue(e.getMessage(), e.getMessage().contains(why) && e.getMessage().contains("; "));
+            return;
+        }
+        fail(what + " was acknowledged");
+    }
+
+    /** Two jobs that make the same file would write into one; a reader of the old file would find it cut; what is to be private would be read by others. */
+    @Test
+    public void whatIsMadeAnewIsAnotherFile() throws IOException {
+        Path path = new Path(DIR, "anew");
+        try (FileSystem other = another()) {
+            FSDataOutputStream first = other.create(path);
+            first.write(bytes(300));
+            first.hflush();
+            write(path, bytes(200));
+            first.write(bytes(300));
+            refused("what nobody will see", "removed or replaced", first::hflush);
+            refused("what nobody will see", "removed or replaced", first::close);
+            assertArrayEquals(bytes(200), read(path));
+            try (FSDataInputStream in = other.open(path)) {
+                fs.setXAttr(path, "user.old", new byte[] {1});
+                fs.setAcl(path, AclEntry.parseAclSpec("user::rw-,user:daemon:rwx,group::r--,other::r--", true));
+                try (FSDataOutputStream out = fs.create(path, new FsPermission((short) 0600), true, 4096, (short) 3, 1 << 20, null)) {
+                    out.write(1);
+                }
+                assertEquals("rw-------", fs.getFileStatus(path).getPermission().toString());
+                assertEquals("[]", fs.getAclStatus(path).getEntries().toString());
+                assertEquals("[]", fs.listXAttrs(path).toString());
+                byte[] old = new byte[200];
+                in.readFully(0, old);
+                assertArrayEquals("who has the old file open reads it", bytes(200), old);
+            }
+            try (FSDataOutputStream none = fs.create(new Path(path, "below"), true)) {
+                fail("a file was made below a file");
+            } catch (ParentNotDirectoryException e) {
+                assertTrue(e.getMessage(), e.getMessage().contains("; "));
+            }
+        }
+    }
+
+    /** A job whose directory was removed would be told that its output is there. */
+    @Test
+    public void whoWritesWhatWasRemovedIsTold() throws IOException {
+        Path path = new Path(DIR, "removed");
+        try (FileSystem other = another()) {
+            FSDataOutputStream out = other.create(path);
+            out.write(bytes(100));
+            out.hflush();
+            assertTrue(fs.delete(path, false));
+            out.write(bytes(100));
+            refused("what was removed", "removed or replaced", out::close);
+            FSDataOutputStream published = other.create(path);
+            published.write(bytes(100));
+            assertTrue(fs.delete(path, false));
+            refused("what was removed", "removed or replaced", published::close);
+        }
+    }
+
+    /** What was acknowledged to the writer of a file that is joined with others would be in neither. */
+    @Test
+    public void joiningShutsWritersOut() throws IOException {
+        int[] sizes = {5, 300_000};
+        for (int size : sizes) {
+            Path target = new Path(DIR, "target" + size);
+            Path source = new Path(DIR, "source" + size);
+            try (FileSystem other = another()) {
+                FSDataOutputStream first = other.create(target);
+                first.write(bytes(size));
+                first.hflush();
+                FSDataOutputStream second = other.create(source);
+                second.write(bytes(size + 1));
+                second.hflush();
+                second.write(1);
+                fs.concat(target, new Path[] {source});
+                first.write(1);
+                refused("what the target lacks", "; ", first::hflush);
+                refused("what the target lacks", "; ", second::hflush);
+                refused("what the target lacks", "; ", first::close);
+                refused("what the target lacks", "; ", second::close);
+            }
+            byte[] expected = Arrays.copyOf(bytes(size), 2 * size + 1);
+            System.arraycopy(bytes(size + 1), 0, expected, size, size + 1);
+            assertArrayEquals(expected, read(target));
+            assertFalse(fs.exists(source));
+            try (FSDataOutputStream more = fs.append(target)) {
+                more.write(1);
+            }
+            assertEquals("of the joined file nobody is shut out", 2 * size + 2, fs.getFileStatus(target).getLen());
+            assertEquals("[]", fs.listXAttrs(target).toString());
+        }
+    }
+
+    private static int threads() {
+        return new File("/proc/self/task").list().length;
+    }
+
+    /** A daemon that makes a context for each job would run out of threads, and the servers hold a session for each. */
+    @Test
+    public void contextsShareTheirConnection() throws Exception {
+        Configuration conf = CairnContract.conf(new Configuration(), true);
+        FileContext.getFileContext(CairnContract.uri(true), conf).getFileStatus(DIR);
+        int before = threads();
+        for (int i = 0; i < 20; i++) {
+            FileContext.getFileContext(CairnContract.uri(true), conf).getFileStatus(DIR);
+        }
+        assertTrue(before + " threads before, " + threads() + " after 20 contexts", threads() < before + 10);
+        Configuration reader = new Configuration(conf);
+        reader.setBoolean(CairnFileSystem.READ_ONLY, true);
+        FileContext readOnly = FileContext.getFileContext(CairnContract.uri(true), reader);
+        try {
+            readOnly.mkdir(new Path(DIR, "read-only"), FsPermission.getDirDefault(), false);
+            fail("it has the connection of one that may write");
+        } catch (AccessControlException e) {
+            assertTrue(e.getMessage(), e.getMessage().contains("; "));
+        }
+    }
+
+    private static long memory() throws IOException {
+        for (String line : Files.readAllLines(Paths.get("/proc/self/status"))) {
+            if (line.startsWith("VmRSS")) {
+                return Long.parseLong(line.replaceAll("[^0-9]", ""));
+            }
+        }
+        throw new IOException("VmRSS is not told");
+    }
+
+    /** A program that asks whether a directory has entries, and goes on, would grow with each. */
+    @Test
+    public void listingsThatAreLeftTakeNothing() throws IOException {
+        Path many = new Path(DIR, "many");
+        fs.mkdirs(many);
+        for (int i = 0; i < 300; i++) {
+            fs.mkdirs(new Path(many, "a-rather-long-name-of-a-directory-" + i));
+        }
+        for (int i = 0; i < 200; i++) {
+            assertTrue(fs.listStatusIterator(many).hasNext());
+        }
+        System.gc();
+        long before = memory();
+        for (int i = 0; i < 2000; i++) {
+            assertTrue(fs.listStatusIterator(many).hasNext());
+        }
+        System.gc();
+        // Kept they would be some 140 MB.
+        assertTrue(before + " KiB before, " + memory() + " after", memory() < before + (60 << 10));
+        assertEquals(300, fs.listStatus(many).length);
+    }
+
+    /** A program that forgets to close what it read would hold all of it, here and at the servers. */
+    @Test
+    public void streamsThatAreForgottenAreClosed() throws Exception {
+        Path path = new Path(DIR, "forgotten");
+        write(path, bytes(100));
+        for (int i = 0; i < 50; i++) {
+            assertTrue(fs.open(path).read() >= 0);
+        }
+        int left = Integer.MAX_VALUE;
+        for (int i = 0; i < 100 && left > 25; i++) {
+            System.gc();
+            Thread.sleep(20);
+            fs.open(path).close();
+            left = Leftovers.count();
+        }
+        assertTrue(left + " are open", left <= 25);
+    }
+
+    /** distcp would copy empty files again each time: HDFS has a sum of its own for them. */
+    @Test
+    public void emptyFilesHaveTheSumOfHdfs() throws IOException {
+        Path path = new Path(DIR, "empty");
+        write(path, new byte[0]);
+        Configuration conf = CairnContract.conf(new Configuration(), true);
+        conf.set("dfs.checksum.combine.mode", "COMPOSITE_CRC");
+        try (FileSystem summing = FileSystem.newInstance(CairnContract.uri(true), conf)) {
+            assertEquals("MD5-of-0MD5-of-0CRC32:70bc8f4b72a86921468bf8e8441dce51", summing.getFileChecksum(path).toString());
+            write(path, "123456789".getBytes(StandardCharsets.UTF_8));
+            assertEquals("COMPOSITE-CRC32C:0xe3069283", summing.getFileChecksum(path).toString());
+        }
     }
 
     /** What a program wrote last would be lost when it ends without closing its files. */
