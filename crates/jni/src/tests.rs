@@ -78,7 +78,8 @@ fn exceptions() -> Vec<(i32, String)> {
         .filter_map(|line| line.trim().strip_prefix("static final int ")?.strip_suffix(';')?.split_once(" = "))
         .map(|(name, number)| (name, number.parse().expect("a number")))
         .collect();
-    let body = java.split_once("switch (errno) {").expect("a switch").1.split_once("private Errors()").expect("an end").0;
+    let body =
+        java.split_once("switch (errno) {").expect("a switch").1.split_once("private Errors()").expect("an end").0;
     let (mut all, mut open) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("case ").and_then(|rest| rest.strip_suffix(':')) {

@@ -29,11 +29,7 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Of a file that was just opened. One that was just made, and not touched since, has no mark: nobody is asked.
-    pub(crate) async fn of(
-        live: &Live,
-        handle: Handle,
-        made: Option<&Attr>,
-    ) -> std::result::Result<Fence, VfsError> {
+    pub(crate) async fn of(live: &Live, handle: Handle, made: Option<&Attr>) -> std::result::Result<Fence, VfsError> {
         let untouched = made.is_some_and(|attr| attr.btime == attr.ctime);
         live.vfs.guard(handle, MARK, untouched).await?;
         Ok(Fence { handle, written: AtomicU64::new(0), checked: AtomicU64::new(0) })

@@ -76,15 +76,15 @@ impl OpenOptions {
         Self { flags, mode, fenced: false, replace: false }
     }
     /// With O_CREAT: an existing file gives way to a new one, with a mode, an owner and attributes of its own, instead
-    /// of being cut. Whoever has the old one open keeps that. A symbolic link is followed, and the file that it leads to
-    /// is cut.
+    /// of being cut. Whoever has the old one open keeps that. A symbolic link is followed, and the file that it leads
+    /// to is cut.
     pub fn replacing(self) -> Self {
         Self { replace: self.has(libc::O_CREAT), ..self }
     }
     /// For writing, until [`Volume::fence`](crate::Volume::fence) shuts the writer out: from then on writes, `flush`,
     /// `sync` and `close` fail with ESTALE, and nothing that was not published before is added to the file. The same if
-    /// the file lost its name. Each of them takes one request more if something was written, `close` two. All writers of
-    /// a file through one connection should be fenced: what others of them have not flushed is dropped as well.
+    /// the file lost its name. Each of them takes one request more if something was written, `close` two. All writers
+    /// of a file through one connection should be fenced: what others of them have not flushed is dropped as well.
     pub fn fenced(self) -> Self {
         Self { fenced: self.flags & libc::O_ACCMODE != libc::O_RDONLY, ..self }
     }

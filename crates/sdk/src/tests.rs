@@ -115,7 +115,8 @@ fn removing_entry_by_entry_follows_no_links() {
     }
     volume.symlink("/keep", "/top/sub/link").expect("made");
     volume.symlink("/keep", "/link").expect("made");
-    let each = |path: &str| volume.remove_each(Path::new(path), &crate::path::absolute(Path::new(path)).expect("a path"));
+    let each =
+        |path: &str| volume.remove_each(Path::new(path), &crate::path::absolute(Path::new(path)).expect("a path"));
     assert_eq!(each("/link").map_err(|error| error.errno), Err(libc::ENOTDIR));
     assert_eq!(each("/top"), Ok(()));
     assert!(volume.lstat("/top").is_err_and(|error| error.is_not_found()));

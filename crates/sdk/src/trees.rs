@@ -1,7 +1,7 @@
 //! What concerns a directory with all below it, or the cluster: removing trees, limits, names of volumes.
 use crate::error::{Error, Result};
-use crate::metadata::FileKind;
 use crate::live::Live;
+use crate::metadata::FileKind;
 use crate::path::absolute;
 use crate::volume::{Place, Volume, place};
 use cairn_client::RemotePath;

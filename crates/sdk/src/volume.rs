@@ -284,9 +284,9 @@ impl Volume {
         let (opened, fence) = self.walk(path, async |live| open(live, &at, follow, options).await)?;
         Ok(File::new(self.live()?.clone(), path, opened, options, fence))
     }
-    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer: what was reported to them as done is
-    /// there when it returns, and nothing of theirs comes later. `mark` is something that no other call for this file was
-    /// given.
+    /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer: what was reported to them as done
+    /// is there when it returns, and nothing of theirs comes later. `mark` is something that no other call for this file
+    /// was given.
     pub fn fence(&self, path: impl AsRef<Path>, mark: &[u8]) -> Result<()> {
         let path = path.as_ref();
         let at = absolute(path)?;

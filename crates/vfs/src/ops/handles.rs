@@ -27,7 +27,15 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     pub(crate) fn new(file: Arc<File>, bits: i32, caller: &Caller, volume: Volume) -> OpenFile {
         let flags = OpenFlags::from_bits(bits);
-        OpenFile { file, flags, bits, caller: caller.clone(), volume, pattern: Mutex::default(), guard: AtomicU64::new(0) }
+        OpenFile {
+            file,
+            flags,
+            bits,
+            caller: caller.clone(),
+            volume,
+            pattern: Mutex::default(),
+            guard: AtomicU64::new(0),
+        }
     }
     pub(crate) fn ino(&self) -> u64 {
         self.file.ino

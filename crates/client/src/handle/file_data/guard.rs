@@ -62,8 +62,8 @@ impl State {
 }
 
 impl Volume {
-    /// Sets the mark of a file, and raises the version of its contents, which stay as they are: guarded writers who had it
-    /// open are shut out when this returns.
+    /// Sets the mark of a file, and raises the version of its contents, which stay as they are: guarded writers who had
+    /// it open are shut out when this returns.
     pub async fn shut_out(&self, inode: u64, shown_as: &[u8], name: &[u8], value: &[u8]) -> Result<()> {
         self.set_xattr(inode, name, value, 0).await?;
         self.publish(inode, shown_as, PublishRequest { keep_mtime: true, ..Default::default() }).await.map(|_| ())

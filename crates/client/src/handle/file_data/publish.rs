@@ -265,12 +265,7 @@ impl FileData {
         }
     }
     /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never.
-    fn request(
-        &self,
-        batch: &[Arc<Flight>],
-        extents: &[Extent],
-        written_by: u64,
-    ) -> Asked<'_> {
+    fn request(&self, batch: &[Arc<Flight>], extents: &[Extent], written_by: u64) -> Asked<'_> {
         let size = extents.last().map_or(0, |e| e.file_offset + e.length);
         let mut state = self.state.lock();
         if state.flights.front().is_none_or(|front| !Arc::ptr_eq(front, &batch[0])) {
