@@ -285,8 +285,8 @@ impl Volume {
         Ok(File::new(self.live()?.clone(), path, opened, options, fence))
     }
     /// Shuts out whoever has a file open as [`fenced`](OpenOptions::fenced) writer: what was reported to them as done
-    /// is there when it returns, and nothing of theirs comes later. `mark` is something that no other call for this file
-    /// was given.
+    /// is there when it returns, and nothing of theirs comes later. `mark` is something that no other call for this
+    /// file was given.
     pub fn fence(&self, path: impl AsRef<Path>, mark: &[u8]) -> Result<()> {
         let path = path.as_ref();
         let at = absolute(path)?;

@@ -39,8 +39,8 @@ enum Asked<'a> {
     For(Box<(Publishing<'a>, Volume, PublishRequest)>),
     /// Others changed the file, and its mark has to be looked at first.
     Unseen,
-    /// The flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind it;
-    /// or they were dropped.
+    /// The flights were taken back meanwhile: the end of the file was another one, and what was appended goes behind
+    /// it; or they were dropped.
     Gone,
 }
 
