@@ -159,6 +159,8 @@ impl NamespaceBuilder {
         let malformed =
             RestoreError::Malformed { page: self.pages, rule: "an entry of a removed directory that waits" };
         namespace.waiting = namespace.count_waiting().map_err(|_| malformed)?;
+        let malformed = RestoreError::Malformed { page: self.pages, rule: "a record of a delegation" };
+        namespace.recount_delegations().map_err(|_| malformed)?;
         Ok(namespace)
     }
 }

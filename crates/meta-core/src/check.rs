@@ -32,6 +32,7 @@ impl Namespace {
         self.check_quotas(&found)?;
         self.check_txs(&found)?;
         self.check_waiting(&found)?;
+        self.check_delegations(&found)?;
         self.check_snapshots_found(&found.snapshots, &found.inodes, &found.extents, &found.free)?;
         self.check_kept(&found.snapshots, &found.extents, &found.shares)?;
         self.check_counters(&found)
@@ -70,7 +71,7 @@ impl Namespace {
             } else if inode.nlink == 0 {
                 ensure(names.is_empty() && inode.parent == 0, id, "a removed directory has a name or a parent")?;
                 continue;
-            } else if !self.is_own(inode.parent) {
+            } else if !self.is_own(inode.parent) || self.delegations.acting() == Some(id) {
                 ensure(names.is_empty(), id, "a directory of another partition's directory has a name here")?;
             } else {
                 ensure(names == [inode.parent], id, "a directory has one name, in its parent")?;
@@ -103,7 +104,7 @@ impl Namespace {
         let directories = found.inodes.iter().filter(|(_, inode)| inode.is_dir()).count();
         for (&id, inode) in found.inodes.iter().filter(|(_, inode)| inode.is_dir() && inode.nlink > 0) {
             let (mut at, mut steps, mut above) = (id, 0, inode);
-            while at != InodeId::ROOT.0 && above.nlink > 0 {
+            while at != InodeId::ROOT.0 && above.nlink > 0 && self.delegations.acting() != Some(at) {
                 at = above.parent;
                 if !self.is_own(at) {
                     break;

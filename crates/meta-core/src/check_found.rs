@@ -4,7 +4,7 @@ use crate::check_snapshots::FoundSnapshots;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
 use crate::encoding::{
-    AppendRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord, TxLock,
+    AppendRecord, DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord, TxLock,
 };
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};
@@ -61,6 +61,7 @@ pub(crate) struct Found {
     /// In the order of their blocks.
     pub shares: Vec<ShareRecord>,
     pub snapshots: FoundSnapshots,
+    pub delegations: BTreeMap<u64, DelegationRecord>,
 }
 
 /// Notes an entry; `None`: it is not what its key says.
@@ -151,6 +152,9 @@ fn collect_listed(found: &mut Found, kind: Kind, suffix: &[u8], value: &[u8]) ->
         }
         Kind::VolumeQuota => {
             found.volume_quota = Some(QuotaRecord::decode(value).filter(|_| suffix.is_empty())?);
+        }
+        Kind::Delegation => {
+            found.delegations.insert(key::number(suffix)?, DelegationRecord::decode(value)?);
         }
         Kind::Quota => {
             found.quotas.insert(key::number(suffix)?, QuotaRecord::decode(value)?);

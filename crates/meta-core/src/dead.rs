@@ -335,12 +335,13 @@ impl Namespace {
     }
 
     /// Unlinks entries of a dead directory; subdirectories die in turn. Gone when it is empty, unless it is held. An
-    /// entry whose inode is locked, or another partition's, is noted and waits.
+    /// entry whose inode is locked, led by a session, or another partition's, is noted and waits.
     fn reclaim_directory(&mut self, inode: u64, mut attributes: Inode, budget: &mut Budget) -> Result<()> {
         let entries = self.entries_after(inode, &self.last_waiting(inode), budget.inodes)?;
         for (name, dentry) in &entries {
             budget.take_inode();
-            if self.txs.is_locked(dentry.inode) || self.is_foreign(dentry.inode) {
+            let led = self.delegations.hides(dentry.inode);
+            if led || self.txs.is_locked(dentry.inode) || self.is_foreign(dentry.inode) {
                 self.note_waiting(inode, name, dentry.inode);
                 continue;
             }

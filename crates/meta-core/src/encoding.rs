@@ -3,6 +3,7 @@
 //! Every value starts with a byte whose upper half is the version of its encoding. Decoding checks everything and gives
 //! `None` for bytes that no version wrote. All numbers of varying length are base-128 (as in protobuf).
 mod append_record;
+mod delegation;
 mod dentry;
 mod extent;
 mod free_record;
@@ -19,6 +20,7 @@ mod tx_lock;
 pub(crate) mod varint;
 
 pub use append_record::AppendRecord;
+pub use delegation::{DelegatedIds, DelegationRecord};
 pub use dentry::Dentry;
 pub use extent::Extent;
 pub use free_record::FreeRecord;

@@ -60,6 +60,10 @@ impl OpError {
         ErrorCode::LeaseHeld,
         "the inode is part of an operation across partitions that is being decided; repeat in a moment",
     );
+    pub const DELEGATED: Self = Self::new(
+        ErrorCode::LeaseHeld,
+        "the directory was just made by another client, which is storing what it has made in it; repeat in a moment",
+    );
     /// Of another inode that the request names: the number stays unused, the leader has it prepared.
     pub const FOREIGN: Self =
         Self::new(ErrorCode::CrossVolume, "an inode of another partition, for which this operation is not prepared");

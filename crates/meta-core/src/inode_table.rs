@@ -17,6 +17,9 @@ use cairn_types::{ErrorCode, InodeId, Layout};
 /// Bits of a layout from here on came with [`STAGE_LEVEL`].
 const LATER_BITS: u32 = 40;
 
+const NO_NUMBERS: OpError =
+    OpError::new(ErrorCode::Overloaded, "the delegation has no numbers of inodes left; get more with its next batch");
+
 impl Inode {
     /// An inode with all times the same and all else zero.
     pub(crate) const fn at(time: u64) -> Inode {
@@ -107,16 +110,20 @@ pub(crate) fn layout_or(asked: u64, inherited: u64, level: u16) -> Result<u64> {
 }
 
 impl Namespace {
-    /// Attributes of an inode, dead or alive, for an operation: refused while one across partitions has locked it.
+    /// Attributes of an inode, dead or alive, for an operation: refused while one across partitions has locked it, or a
+    /// session leads it.
     #[inline]
     pub(crate) fn inode(&self, id: u64) -> Result<Inode> {
         if self.txs.is_locked(id) {
             return Err(OpError::LOCKED);
         }
+        if self.delegations.hides(id) {
+            return Err(self.refuse_delegated(id));
+        }
         self.stored_inode(id)
     }
 
-    /// The same for what is no operation: locked or not.
+    /// The same for what is no operation: locked or not, led by a session or not.
     #[inline]
     pub(crate) fn stored_inode(&self, id: u64) -> Result<Inode> {
         let value = self.tree.get(key::attributes(id).as_bytes());
@@ -211,7 +218,8 @@ impl Namespace {
     pub(crate) fn is_same_or_above(&self, above: u64, below: u64) -> Result<bool> {
         let mut at = below;
         while at != above {
-            if at == InodeId::ROOT.0 {
+            // Nothing that an item can name is above the top of its delegation.
+            if at == InodeId::ROOT.0 || self.delegations.acting() == Some(at) {
                 return Ok(false);
             }
             if at == 0 {
@@ -316,6 +324,9 @@ impl Namespace {
         if let Some(given) = self.txs.new_guest() {
             return Ok(given);
         }
+        if let Some(number) = self.delegations.acting() {
+            return self.delegations.get(number).and_then(|record| record.ids.next()).ok_or(NO_NUMBERS);
+        }
         if self.inode_next == 0 || self.inode_next > self.inode_last {
             return Err(OpError::new(ErrorCode::NoSpace, "the partition has given out all its inode ids"));
         }
@@ -340,8 +351,13 @@ impl Namespace {
         if self.txs.is_guest(id) {
             return self.put_inode(id, inode);
         }
-        assert!(id == self.inode_next, "inode ids are given in order");
-        self.inode_next = self.inode_next.wrapping_add(1);
+        match self.delegations.acting_record() {
+            Some(record) => record.ids.give(id),
+            None => {
+                assert!(id == self.inode_next, "inode ids are given in order");
+                self.inode_next = self.inode_next.wrapping_add(1);
+            }
+        }
         self.put_inode(id, inode);
         self.counters.inodes += 1;
         self.counters.directories += u64::from(inode.is_dir());

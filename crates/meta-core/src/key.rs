@@ -41,6 +41,7 @@
 //! | 0x99 setting | nothing | [`crate::encoding::SettingRecord`] |
 //! | 0x9a bound | nothing | [`crate::encoding::BoundRecord`] |
 //! | 0x9b fullness | nothing | 0x10, the degree (one byte), then the node, a varint: see `fullness` |
+//! | 0x9c delegation | number, u64 big-endian (feature level 28) | [`crate::encoding::DelegationRecord`] |
 //! | 0xa0 image | a key of an inode, 0x00, number of a snapshot, u64 big-endian | 0x10, then the value that the key had; 0x11: it was not there. See `layers` |
 //! | 0xa1 changed | number of a snapshot, u64 big-endian, then a key of an inode | 0x10 |
 //! | 0xa2 snapshot | number, u64 big-endian | [`crate::encoding::SnapshotRecord`] |
@@ -100,6 +101,7 @@ pub enum Kind {
     Setting = 0x99,
     Bound = 0x9a,
     Fullness = 0x9b,
+    Delegation = 0x9c,
     Image = 0xa0,
     Changed = 0xa1,
     Snapshot = 0xa2,
@@ -144,6 +146,7 @@ impl Kind {
             0x99 => Kind::Setting,
             0x9a => Kind::Bound,
             0x9b => Kind::Fullness,
+            0x9c => Kind::Delegation,
             0xa0 => Kind::Image,
             0xa1 => Kind::Changed,
             0xa2 => Kind::Snapshot,
@@ -368,6 +371,11 @@ pub fn setting() -> Key<HEAD> {
 /// What the partition may use of the volume's limit.
 pub fn bound() -> Key<HEAD> {
     Key::new(0, Kind::Bound)
+}
+
+/// What a session leads.
+pub fn delegation(number: u64) -> Key<NUMBERED> {
+    Key::new(0, Kind::Delegation).with(&number.to_be_bytes())
 }
 
 /// Bytes of a key that has another one and a number in it.

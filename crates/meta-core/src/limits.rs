@@ -61,3 +61,17 @@ pub const XATTR_TOTAL_MAX: usize = 256 << 10;
 pub const XATTR_NAMES_MAX: usize = 64 << 10;
 /// Most inodes of one partition that an operation across partitions locks.
 pub const TX_INODES_MAX: usize = 16;
+/// Items of one batch of a delegation.
+pub const BATCH_ITEMS_MAX: usize = 256;
+/// Numbers of inodes that are given to a delegation at a time.
+pub const DELEGATION_IDS_STEP: u32 = 64 << 10;
+/// Numbers of inodes of one delegation.
+pub const DELEGATION_IDS_MAX: u64 = 1 << 20;
+/// Ranges that they are in.
+pub const DELEGATION_RANGES_MAX: usize = 32;
+/// Delegations of one session. Beyond it a new directory is an ordinary one.
+pub const DELEGATIONS_SESSION_MAX: usize = 256;
+/// Delegations of a partition: what removes a tree looks upwards from each of them.
+pub const DELEGATIONS_MAX: usize = 8 << 10;
+/// Delegations that one request ends.
+pub const DELEGATIONS_END_MAX: usize = 256;

@@ -1,5 +1,6 @@
 //! [`Namespace`]: the state machine, its entry points, and the order of checks that is common to all operations.
 use crate::counters::Counters;
+use crate::delegation::Delegations;
 use crate::encoding::{Extent, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::fullness::Fullness;
@@ -116,6 +117,8 @@ pub struct Namespace {
     pub(crate) txs: TxTable,
     /// Entries that wait for `ReclaimEntry`, and directories; counted when a checkpoint is loaded.
     pub(crate) waiting: Waiting,
+    /// What sessions lead; found again when a checkpoint is loaded.
+    pub(crate) delegations: Delegations,
     /// Directories that may have to be sharded. No state.
     pub(crate) huge: Huge,
     pub(crate) tree: Layers,
@@ -179,6 +182,7 @@ impl Namespace {
             grown: Vec::new(),
             txs: TxTable::default(),
             waiting: Waiting::default(),
+            delegations: Delegations::default(),
             huge: Huge::default(),
             tree: Layers::default(),
             snapshots: Snapshots::default(),
@@ -316,7 +320,7 @@ impl Namespace {
         })
     }
 
-    fn mutate(&mut self, opcode: Opcode, context: &Context<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn mutate(&mut self, opcode: Opcode, context: &Context<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match opcode {
             Opcode::Create => self.create(context, request, out),
             Opcode::Mkdir => self.mkdir(context, request, out),
@@ -345,6 +349,8 @@ impl Namespace {
             Opcode::OpenAppend => self.open_append(context, request, out),
             Opcode::PublishAppend => self.publish_append(context, request, out, false),
             Opcode::CloseAppend => self.publish_append(context, request, out, true),
+            Opcode::Batch => self.batch(context, request, out),
+            Opcode::EndDelegations => self.end_delegations(context, request),
             Opcode::CreateSnapshot => self.create_snapshot(context, request, out),
             Opcode::DeleteSnapshot => self.delete_snapshot(context, request),
             Opcode::RenameSnapshot => self.rename_snapshot(context, request),
@@ -403,6 +409,9 @@ impl Namespace {
                 let level = u16::try_from(SetFeatureLevel::decode(request)?.level);
                 let level = level.map_err(|_| OpError::new(ErrorCode::BadRequest, "a feature level above 65535"))?;
                 let before = self.level;
+                if level > before {
+                    self.wait_for_delegations()?;
+                }
                 self.level = level.max(before);
                 if before < SNAPSHOT_LEVEL && !self.sessions.is_new() {
                     // Of leases that lapsed before nothing was noted.

@@ -3,12 +3,14 @@
 //! the entry, permission to change, ownership in sticky directories, type.
 mod access;
 mod append;
+mod batch;
 mod clone_range;
 pub(crate) mod clone_then;
 mod create;
 mod create_unnamed;
 mod directory;
 mod discard;
+mod end_delegations;
 mod extents;
 mod getattr;
 mod getattr_many;

@@ -32,6 +32,7 @@ impl Namespace {
             return Err(SNAPSHOTS);
         }
         if self.inode_last == u64::MAX {
+            self.wait_for_delegations()?;
             // As much as a restored state passes over stays free.
             let reached = self.inode_next.saturating_add(u64::from(u32::MAX));
             self.inode_last = reached | ((1 << InodeId::RANGE_BITS) - 1);

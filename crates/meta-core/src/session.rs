@@ -109,6 +109,11 @@ impl SessionTable {
         }
     }
 
+    /// A holder's own namespace knows its session.
+    pub fn make_live(&mut self, session: u64) {
+        Arc::make_mut(&mut self.live).entry(session).or_default();
+    }
+
     /// Decides about a request before anything of it is looked at.
     #[inline]
     pub fn gate(&self, session: u64, slot: u32, sequence: u64) -> Result<Gate<'_>> {

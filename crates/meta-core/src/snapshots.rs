@@ -79,7 +79,7 @@ pub(crate) struct Snapshots {
 /// Why none was taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
-    /// Files that somebody overwrites in place.
+    /// Files that somebody overwrites in place, and directories that somebody leads.
     pub leases: u64,
     /// How long yet until nothing can arrive of a client that did so and fell silent.
     pub lapsed_ns: u64,
@@ -282,21 +282,29 @@ impl Namespace {
         if self.snapshots.list.len() >= SNAPSHOTS_MAX { Err(MANY) } else { Ok(()) }
     }
 
-    /// What keeps one from being taken: blocks that somebody may overwrite in place.
+    /// What keeps one from being taken: blocks that somebody may overwrite in place, and what is not stored here yet.
     pub(crate) fn waits(&self) -> Option<Waits> {
         let quiet_from = match self.snapshots.state.lapsed_ns {
             0 => 0,
             lapsed => lapsed.saturating_add(LAPSED_NS),
         };
-        let (leases, now) = (self.snapshots.leases.len() as u64, self.time);
+        // What is made with numbers that were given before it would be taken for what was there.
+        let leases = self.snapshots.leases.len() as u64 + self.delegation_count();
+        let now = self.time;
         (leases > 0 || now < quiet_from).then(|| Waits { leases, lapsed_ns: quiet_from.saturating_sub(now) })
     }
 
-    /// Whoever overwrites files in place is told to stop, and nobody begins to for a while.
+    /// Whoever overwrites files in place, or leads directories, is told to stop, and nobody begins to for a while.
     pub(crate) fn be_quiet(&mut self) {
+        self.give_no_leases();
+        self.want_all_leases();
+        self.delegations.want_all();
+    }
+
+    /// For a while.
+    pub(crate) fn give_no_leases(&mut self) {
         let until = self.time.saturating_add(QUIET_NS);
         self.change_snapshots(|state| state.no_leases_until_ns = until);
-        self.want_all_leases();
     }
 
     /// Takes one, or says what is in the way; who overwrites files in place is told to stop then. `directory`: 0 for

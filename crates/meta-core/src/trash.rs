@@ -100,13 +100,17 @@ impl Namespace {
         let up_to = if request.up_to_ns == 0 { self.time } else { self.time.min(request.up_to_ns) };
         for Due { user, name, dentry } in self.due_buckets(up_to, BUCKETS_ENTRY)? {
             let (mut directory, mut victim) = match (self.inode(user), self.inode(dentry.inode)) {
-                (Ok(directory), Ok(victim)) => (directory, victim),
                 // That takes more than an entry of this one's log.
                 (Ok(_), Err(OpError::FOREIGN)) => {
                     self.note_waiting(user, &name, dentry.inode);
                     continue;
                 }
-                (Err(OpError::LOCKED), _) | (_, Err(OpError::LOCKED)) => continue,
+                (Err(OpError::LOCKED | OpError::DELEGATED), _) | (_, Err(OpError::LOCKED | OpError::DELEGATED)) => {
+                    continue;
+                }
+                // It goes when they have ended.
+                (Ok(_), Ok(_)) if self.has_delegation_below(dentry.inode) => continue,
+                (Ok(directory), Ok(victim)) => (directory, victim),
                 (Err(error), _) | (_, Err(error)) => return Err(error),
             };
             self.remove_dentry(user, &name);

@@ -188,10 +188,11 @@ impl Namespace {
         decisions
     }
 
-    /// Whether nothing that is to be prepared is locked by another operation.
+    /// Whether nothing that is to be prepared is locked by another operation, or led by a session.
     pub fn tx_is_free(&self, prepare: &meta::TxPrepare) -> bool {
         let tx = prepare.tx.map(TxId::from_wire);
-        prepare.inodes.iter().all(|id| self.txs.locked.get(id).is_none_or(|by| Some(*by) == tx))
+        let is_free = |id: &u64| self.txs.locked.get(id).is_none_or(|by| Some(*by) == tx) && !self.delegations.covers(*id);
+        prepare.inodes.iter().all(is_free)
     }
 
     /// The record of one of them.
@@ -245,6 +246,10 @@ impl Namespace {
             }
             match self.txs.locked.get(id) {
                 Some(other) if *other != tx => return Err(OpError::LOCKED),
+                None if self.delegations.covers(*id) => {
+                    self.refuse_delegated(*id);
+                    return Err(OpError::LOCKED);
+                }
                 Some(_) => {}
                 None => lock.inodes.push(*id),
             }
@@ -328,7 +333,7 @@ impl Namespace {
     pub fn tx_above(&self, tx: TxId, directory: u64) -> std::result::Result<Vec<meta::TxInode>, WireError> {
         let (mut at, mut above) = (directory, Vec::new());
         while let Ok(inode) = self.stored_inode(at) {
-            if self.txs.locked.get(&at).is_some_and(|by| *by != tx) {
+            if self.txs.locked.get(&at).is_some_and(|by| *by != tx) || self.delegations.covers(at) {
                 return Err(OpError::LOCKED.to_wire());
             }
             let mut attributes = Vec::new();

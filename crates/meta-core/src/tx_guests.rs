@@ -367,6 +367,8 @@ impl Namespace {
     /// Refuses to move a directory that has others in it while these may be moved elsewhere at the same time.
     pub(crate) fn check_move(&self, moved: &Inode) -> Result<()> {
         let safe = !self.is_one_of_several() || self.txs.moves_locked || !moved.has_subdirectories();
+        // What a session leads nobody else moves meanwhile.
+        let safe = safe || self.delegations.acting().is_some();
         if safe { Ok(()) } else { Err(OpError::FOREIGN) }
     }
 

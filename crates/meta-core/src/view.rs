@@ -54,7 +54,7 @@ pub(crate) const fn is_apart(id: u64) -> bool {
 
 /// What is locked is waited for; what is the matter otherwise is put as one error.
 fn waits_or(other: OpError) -> impl Fn(OpError) -> OpError {
-    move |error| if error == OpError::LOCKED { error } else { other }
+    move |error| if matches!(error, OpError::LOCKED | OpError::DELEGATED) { error } else { other }
 }
 
 /// A name that a new entry may get.

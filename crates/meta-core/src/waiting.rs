@@ -1,5 +1,5 @@
-//! What reclaiming cannot do by itself: entries of removed directories whose inode another partition has, or an
-//! operation across partitions has locked; and buckets of the trash that are over and in another partition.
+//! What reclaiming cannot do by itself: entries of removed directories whose inode another partition has, an operation
+//! across partitions has locked, or a session leads; and buckets of the trash that are over and in another partition.
 //!
 //! Whoever meets such an entry notes it and goes on with the rest. A dead directory of which only such entries are left
 //! goes from the list of the dead to a list of its own, so a batch never looks at it again. The leader works off the
@@ -36,7 +36,7 @@ pub(crate) struct Waiting {
 
 impl Namespace {
     /// Entries at which reclaiming waits for a `ReclaimEntry`, with their directory, at most so many: those whose inode
-    /// another partition has, or was locked here and is not any more.
+    /// another partition has, or was locked or led by a session here and is not any more.
     pub fn reclaim_blocked(&self, max: usize) -> Vec<(u64, Vec<u8>)> {
         self.reclaim_blocked_after(0, &[], max)
     }
@@ -54,7 +54,8 @@ impl Namespace {
             let Some(suffix) = cursor.key().strip_prefix(prefix.as_bytes()) else { break };
             let entry = key::waiting_parts(suffix).zip(decode_note(cursor.value()));
             let ((at, called), inode) = entry.expect("written by this partition and checked when loaded");
-            if !self.txs.is_locked(inode) && (at, called) != (directory, name) {
+            let is_free = !self.txs.is_locked(inode) && !self.delegations.hides(inode);
+            if is_free && (at, called) != (directory, name) {
                 blocked.push((at, called.to_vec()));
             }
             found = cursor.advance();

@@ -43,7 +43,7 @@ fn answer() -> AttributesResponse {
         mtime_ns: 1 << 60,
         ..Default::default()
     };
-    AttributesResponse { attributes: Some(attributes), directory: None }
+    AttributesResponse { attributes: Some(attributes), ..AttributesResponse::default() }
 }
 
 impl Service for BenchService {

@@ -161,7 +161,9 @@ impl Opcode {
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
             | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend
-            | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => Audience::Clients(Reach::Write),
+            | Batch | EndDelegations | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => {
+                Audience::Clients(Reach::Write)
+            }
 
             CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
             | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub

@@ -158,6 +158,8 @@ opcodes! {
     OpenAppend = 0x051b, meta::OpenAppendRequest => meta::OpenAppendResponse;
     PublishAppend = 0x051c, meta::PublishAppendRequest => meta::OpenAppendResponse;
     CloseAppend = 0x051d, meta::PublishAppendRequest => meta::OpenAppendResponse;
+    Batch = 0x051e, meta::BatchRequest => meta::BatchResponse;
+    EndDelegations = 0x051f, meta::EndDelegationsRequest => common::Empty;
     CreateSnapshot = 0x0530, meta::CreateSnapshotRequest => meta::CreateSnapshotResponse;
     DeleteSnapshot = 0x0531, meta::DeleteSnapshotRequest => common::Empty;
     RenameSnapshot = 0x0532, meta::RenameSnapshotRequest => common::Empty;
@@ -273,6 +275,7 @@ impl Opcode {
             Self::SetSnapshotSchedule | Self::RunSchedule => 13,
             Self::QuietSnapshots | Self::CutSnapshot | Self::EndCut | Self::FollowSnapshots => 16,
             Self::SetFullness => 26,
+            Self::Batch | Self::EndDelegations => 28,
             _ => 0,
         }
     }

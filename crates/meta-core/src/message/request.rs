@@ -185,7 +185,11 @@ requests! {
     SetQuota { inode: u64 = 2, bytes_max: u64 = 3, inodes_max: u64 = 4, remove: bool = 5 }
     PublishAttributes<'a> { publish: bytes = 2, attributes: bytes = 3 }
     GetattrMany<'a> { inodes: numbers = 2, apart: bool = 3 }
-    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6 }
+    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6, ask: bytes = 8 }
+    DelegationAsk { ids: u32 = 1, token: u64 = 2, level: u32 = 3 }
+    Batch<'a> { delegation: u64 = 2, from: u64 = 3, items: messages = 4, more_ids: u32 = 5, end: bool = 6 }
+    BatchItem<'a> { opcode: u32 = 1, time_ns: u64 = 2, request: bytes = 3, expect: u32 = 4 }
+    EndDelegations<'a> { numbers: numbers = 2 }
     Create<'a> {
         parent: u64 = 2, name: bytes = 3, mode: u32 = 4, rdev: u32 = 5, layout: u64 = 6, exclusive: bool = 7,
         replace: bool = 8, hold: bool = 9, size: u64 = 10, extents: messages = 11, mtime_ns: u64 = 12,

@@ -154,7 +154,7 @@ fn requests_read_as_the_generated_code_wrote_them() {
     let r = request::Link::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.parent, r.name, r.replace), (1, 2, &b"name"[..], true));
     let bytes =
-        MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3, umask: 4, partition: 0 }.encode_to_vec();
+        MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3, umask: 4, ..Default::default() }.encode_to_vec();
     let r = request::Mkdir::decode(&bytes).unwrap();
     assert_eq!((r.parent, r.name, r.mode, r.layout, r.umask), (1, &b"name"[..], 2, 3, 4));
     let bytes = ReclaimBatch { inodes_max: 1, extents_max: 2, deferred_to: 3 }.encode_to_vec();
@@ -260,7 +260,7 @@ proptest! {
             volatile_of: inode.volatile.map_or(0, |volatile| volatile.session),
             shards: if inode.sharded { inode.shards.into() } else { 0 }, shard_of: if inode.is_shard { 5 } else { 0 },
         };
-        prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes), directory: None }.encode_to_vec());
+        prop_assert_eq!(out, AttributesResponse { attributes: Some(attributes), ..Default::default() }.encode_to_vec());
     }
 
     /// A nested message whose length takes one, two or three bytes.

@@ -1,5 +1,5 @@
-//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out, those that are locked told
-//! apart.
+//! GetattrMany: attributes of many inodes in one call. Those that are gone are left out, those that are locked, or led
+//! by a session, told apart.
 use crate::error::{OpError, Result};
 use crate::limits::GETATTR_MANY_MAX;
 use crate::message::request;
@@ -22,7 +22,7 @@ impl Namespace {
             match self.inode_anywhere(id) {
                 Ok(inode) => put_attributes(out, 1, id, &inode),
                 Err(OpError::STALE) => {}
-                Err(OpError::LOCKED) if request.apart => put_number(out, 2, id),
+                Err(OpError::LOCKED | OpError::DELEGATED) if request.apart => put_number(out, 2, id),
                 Err(error) => return Err(error),
             }
         }

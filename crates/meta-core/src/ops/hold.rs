@@ -48,6 +48,10 @@ impl Namespace {
         if inodes.iter().any(|inode| self.is_foreign(*inode)) {
             return Err(OpError::ELSEWHERE);
         }
+        // Its holder would not know of it.
+        if let Some(led) = inodes.iter().find(|inode| self.delegations.hides(**inode)) {
+            return Err(self.refuse_delegated(*led));
+        }
         for inode in inodes {
             self.remove_hold(context.session, inode)?;
         }

@@ -1,10 +1,11 @@
-//! Mkdir: a directory. Its `..` is a link to the parent.
-use crate::encoding::{Dentry, Inode, NodeType};
+//! Mkdir: a directory. Its `..` is a link to the parent. The session may ask to lead it: see `delegation`.
+use crate::delegation::{DELEGATION_LEVEL, Grant};
+use crate::encoding::{DelegationRecord, Dentry, Inode, NodeType};
 use crate::error::{OpError, Result};
 use crate::inode_table::layout_or;
-use crate::limits::LINKS_MAX;
+use crate::limits::{DELEGATION_IDS_STEP, LINKS_MAX};
 use crate::message::request;
-use crate::message::writer::put_attributes_response;
+use crate::message::writer::{put_attributes_response, put_bytes, put_message, put_number};
 use crate::namespace::{Context, Namespace};
 use crate::permission::inherit;
 use crate::trash::is_trash;
@@ -45,10 +46,42 @@ impl Namespace {
             (inode.mode, inode.uid, inode.gid) = (NodeType::Directory as u16 | 0o1777, 0, 0);
         }
         Self::note_inherited(&inherited, &mut inode);
+        let grant = if is_trash || request.ask.is_empty() { None } else { self.grant(&request, &inode, context)? };
         let id = self.add_named(request.parent, directory, request.name, &inode, context)?;
         self.put_inherited(id, &inherited, &inode);
         put_attributes_response(out, id, &inode);
+        if let Some(record) = grant.and_then(|grant| self.delegate(id, context.session, grant).cloned()) {
+            self.put_delegation(id, &inode, &record, out);
+        }
         Ok(())
+    }
+
+    /// What the session gets that asks to lead the new directory, if it can.
+    fn grant(&self, request: &request::Mkdir<'_>, new: &Inode, context: &Context<'_>) -> Result<Option<Grant>> {
+        let ask = request::DelegationAsk::decode(request.ask)?;
+        // The holder executes by itself what this level says.
+        let understands = self.level >= DELEGATION_LEVEL && u64::from(self.level) <= u64::from(ask.level);
+        let is_plain = new.quota == 0 && !new.acl && !new.default_acl && !self.is_the_trash(request.parent);
+        let may = understands && is_plain && (2..=DELEGATION_IDS_STEP).contains(&ask.ids);
+        let grant = Grant { ids: ask.ids.into(), token: ask.token };
+        Ok((may && self.may_delegate(context.session)).then_some(grant))
+    }
+
+    /// Tells the holder of what it leads.
+    fn put_delegation(&self, top: u64, inode: &Inode, record: &DelegationRecord, out: &mut Vec<u8>) {
+        let mut stored = Vec::new();
+        inode.encode(&mut stored);
+        let last = record.ids.ranges()[0].end();
+        put_message(out, 3, |out| {
+            put_number(out, 1, top);
+            put_number(out, 2, *last);
+            put_number(out, 3, self.inode_first);
+            put_number(out, 4, self.inode_last);
+            put_number(out, 5, record.level.into());
+            put_number(out, 6, record.time);
+            put_bytes(out, 7, &stored);
+            put_number(out, 8, record.token);
+        });
     }
 
     /// Whether a new directory may be in another partition than its parent. Not the trash and what is directly in it,

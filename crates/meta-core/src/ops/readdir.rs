@@ -56,13 +56,12 @@ impl Namespace {
                 return Ok(());
             }
             let dentry = self.read_dentry(cursor.value())?;
-            // Those of another partition are asked for there.
-            let here = with_attributes && self.is_own(dentry.inode);
-            let inode = match self.inode(dentry.inode) {
-                _ if !here => None,
+            // Those of another partition are asked for there. Of one that a session leads nobody has asked yet.
+            let here = with_attributes && self.is_own(dentry.inode) && !self.delegations.hides(dentry.inode);
+            let inode = match here.then(|| self.inode(dentry.inode)) {
                 // Who wants its attributes asks for them, and waits; nobody waits for the rest.
-                Err(OpError::LOCKED) => None,
-                inode => Some(inode?),
+                None | Some(Err(OpError::LOCKED)) => None,
+                Some(inode) => Some(inode?),
             };
             put_entry(out, name, dentry, inode.as_ref());
             count += 1;

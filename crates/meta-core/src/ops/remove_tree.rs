@@ -2,6 +2,8 @@
 //! part of the tree from then on (its directories answer NotFound) and is reclaimed behind; files that are held live
 //! on.
 //!
+//! While a session leads a directory below, it waits for the end of that.
+//!
 //! Permission: that of removing the entry, and the caller owns the directory or is root. Directories of others below it
 //! go too, which removing entry by entry would refuse; who does not want that, or gets NotPermitted, removes entry by
 //! entry.
@@ -18,6 +20,9 @@ impl Namespace {
             return Err(OpError::NOT_DIRECTORY);
         }
         check_owner(&victim, &context.who)?;
+        if self.has_delegation_below(dentry.inode) {
+            return Err(OpError::DELEGATED);
+        }
         self.remove_dentry(request.parent, request.name);
         victim.nlink = 0;
         victim.parent = 0;

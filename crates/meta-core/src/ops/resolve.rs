@@ -42,7 +42,7 @@ impl Namespace {
                     consumed = to;
                 }
                 // The whole walk waits; it is no answer.
-                Err(OpError::LOCKED) => return Err(OpError::LOCKED),
+                Err(waits @ (OpError::LOCKED | OpError::DELEGATED)) => return Err(waits),
                 Err(refused) => {
                     error = Some(refused.code);
                     break;

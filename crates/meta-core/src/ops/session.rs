@@ -15,6 +15,8 @@ impl Namespace {
         if session == 0 {
             return;
         }
+        // What it led is like everything else from now on, and what it had not stored never comes.
+        self.end_delegations_of(session);
         let is_new = self.sessions.end(session);
         self.sessions.bound_ended(self.ended_sessions_max());
         if !is_new || (self.counters.holds == 0 && self.locks == 0) {

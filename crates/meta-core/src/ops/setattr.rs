@@ -12,7 +12,7 @@ use cairn_types::ErrorCode;
 pub(super) const MODE: u32 = 1 << 0;
 pub(super) const UID: u32 = 1 << 1;
 pub(super) const GID: u32 = 1 << 2;
-const SIZE: u32 = 1 << 3;
+pub(crate) const SIZE: u32 = 1 << 3;
 pub(super) const ATIME: u32 = 1 << 4;
 pub(super) const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 6;

@@ -187,7 +187,7 @@ impl Driver {
         let header = self.next();
         self.attributes(
             Opcode::Mkdir,
-            &MkdirRequest { header, parent, name: name.into(), mode, layout: 0, umask: 0, partition: 0 },
+            &MkdirRequest { header, parent, name: name.into(), mode, ..Default::default() },
         )
     }
     pub fn create(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {

@@ -12,7 +12,7 @@ fn a_repeat_gets_the_kept_answer() {
     let mut d = Driver::new();
     let header = d.next();
     let request =
-        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), mode: 0o755, layout: 0, umask: 0, partition: 0 }
+        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), mode: 0o755, ..Default::default() }
             .encode_to_vec();
     let first = d.log(Opcode::Mkdir, request.clone()).unwrap();
     let mut other = Driver::on(d.restored());
@@ -37,7 +37,7 @@ fn what_cannot_be_read_uses_no_number() {
     let mut d = Driver::new();
     let header = d.header(1);
     let mut request =
-        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), mode: 0, layout: 0, umask: 0, partition: 0 }
+        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), ..Default::default() }
             .encode_to_vec();
     request.push(0x07);
     assert_eq!(d.log(Opcode::Mkdir, request), Err(E::BadRequest));

@@ -46,7 +46,8 @@ pub fn request_to(
     });
     match operation.clone() {
         Operation::Mkdir { parent, name, mode, layout, umask } => {
-            (Opcode::Mkdir, MkdirRequest { header, parent, name, mode, layout, umask, partition: 0 }.encode_to_vec())
+            let request = MkdirRequest { header, parent, name, mode, layout, umask, ..Default::default() };
+            (Opcode::Mkdir, request.encode_to_vec())
         }
         Operation::Create(create) => (Opcode::Create, create_request(header, create).encode_to_vec()),
         Operation::Symlink { parent, name, target } => {

@@ -107,9 +107,7 @@ fn trees_and_large_files_are_reclaimed_behind() {
         parent: 1,
         name: b"dir".to_vec(),
         mode: 0o755,
-        layout: 0,
-        umask: 0,
-        partition: 0,
+        ..Default::default()
     };
     let made: cairn_wire::meta::AttributesResponse = caller.call(Opcode::Mkdir, &request).expect("made");
     let dir = made.attributes.expect("some").inode;

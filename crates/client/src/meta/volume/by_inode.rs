@@ -206,7 +206,7 @@ impl Volume {
         let answer: ResolveResponse = self.caller.read_by(what, inode, Opcode::Resolve, request).await?;
         match ErrorCode::from_code(answer.error as u16) {
             Some(code) => Err(ClientError::remote(what, code, "it has no parent that can be reached")),
-            None => attributes(AttributesResponse { attributes: answer.attributes, directory: None }),
+            None => attributes(AttributesResponse { attributes: answer.attributes, ..AttributesResponse::default() }),
         }
     }
     /// Target of a symbolic link.

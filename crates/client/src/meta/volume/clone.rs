@@ -40,7 +40,7 @@ impl Volume {
             }
             Err(error) => return Err(error),
         };
-        let of = |found| attributes(AttributesResponse { attributes: found, directory: None });
+        let of = |found| attributes(AttributesResponse { attributes: found, ..AttributesResponse::default() });
         let cloned = Cloned { length: answer.length, target: of(answer.attributes)?, source: of(answer.source)? };
         if cloned.length > range.length {
             return Err(ClientError::protocol(&shown(shown_as), "more was cloned than was asked for"));
