@@ -201,11 +201,16 @@ impl Namespace {
         self.delegations.get(top)
     }
 
-    /// Takes numbers for what the holder makes next; `None`: there are none for it.
-    pub(crate) fn extend_delegation(&mut self, number: u64, count: u64) -> Option<(u64, u64)> {
+    /// Numbers for what the holder makes next: those behind the last one that it has which it was given before, as it
+    /// may not have heard of them, else new ones. `None`: there are none for it.
+    pub(crate) fn more_ids(&mut self, number: u64, count: u64, known_to: u64) -> Option<(u64, u64)> {
         let first = self.inode_next;
-        let last = first.checked_add(count.checked_sub(1)?).filter(|last| *last <= self.inode_last)?;
+        let last = first.checked_add(count.checked_sub(1)?).filter(|last| *last <= self.inode_last);
         let record = self.delegations.get_mut(number).filter(|_| first != 0)?;
+        if let Some(given) = record.ids.ranges().iter().find(|range| *range.start() > known_to) {
+            return Some((*given.start(), *given.end()));
+        }
+        let last = last?;
         let fits = record.ids.total() + count <= crate::limits::DELEGATION_IDS_MAX;
         if !fits || !record.ids.extend(first..=last) {
             return None;

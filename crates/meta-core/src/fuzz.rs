@@ -1,7 +1,7 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes
 //! must come back from its own encoding.
 use crate::encoding::{
-    Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord, SnapshotRecord,
+    DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord, SnapshotRecord,
     SnapshotState,
 };
 use crate::stripe_set::{decode_part, encode_part};
@@ -49,6 +49,12 @@ pub fn fuzz_values(data: &[u8]) -> usize {
         again.clear();
         quota.encode(&mut again);
         assert_eq!(QuotaRecord::decode(&again), Some(quota));
+        decoded += 1;
+    }
+    if let Some(delegation) = DelegationRecord::decode(data) {
+        again.clear();
+        delegation.encode(&mut again);
+        assert_eq!(DelegationRecord::decode(&again), Some(delegation));
         decoded += 1;
     }
     if let Some(share) = ShareRecord::decode((1, 2, 3), data) {
@@ -100,6 +106,8 @@ mod tests {
         let mut part = Vec::new();
         encode_part(&[(1, 2), (300, 70_000), (u32::MAX, 0)], &mut part);
         seeds.push(part);
+        // Numbers 300 to 303, and 310, of which 302 is next.
+        seeds.push(vec![0x10, 7, 0xac, 2, 30, 2, 5, 0xae, 2, 2, 0xac, 2, 4, 0xb6, 2, 1]);
         let mut decoded = 0;
         for seed in &seeds {
             assert!(fuzz_values(seed) > 0, "the seed itself decodes");

@@ -17,7 +17,7 @@ use cairn_types::{ErrorCode, InodeId, Layout};
 /// Bits of a layout from here on came with [`STAGE_LEVEL`].
 const LATER_BITS: u32 = 40;
 
-const NO_NUMBERS: OpError =
+pub(crate) const NO_NUMBERS: OpError =
     OpError::new(ErrorCode::Overloaded, "the delegation has no numbers of inodes left; get more with its next batch");
 
 impl Inode {

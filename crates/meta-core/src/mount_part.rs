@@ -8,9 +8,10 @@ use crate::dead::Budget;
 use crate::delegation::DELEGATION_LEVEL;
 use crate::encoding::{DelegatedIds, DelegationRecord, Inode};
 use crate::error::{OpError, Result};
+use crate::inode_table::NO_NUMBERS;
 use crate::key::{self, Kind};
 use crate::namespace::Namespace;
-use crate::run_item::{Item, NO_DELEGATION};
+use crate::run_item::{Item, NO_DELEGATION, NO_ITEM};
 use cairn_types::{ErrorCode, FEATURE_LEVEL, PartitionId, VolumeId, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
@@ -64,8 +65,8 @@ impl Namespace {
     }
 
     /// Executes an operation in it; the answer's bytes are appended to `out`. An error means that nothing was changed,
-    /// and that it is no item. `NotSupported` and `LeaseHeld` mean that it can only be executed when the delegation has
-    /// ended, `Overloaded` that there are no numbers left for new inodes.
+    /// and that it is no item: it is the answer, unless it [is for the partition](Self::is_for_the_partition) or says
+    /// that there are [no numbers](Self::lacks_numbers).
     pub fn run_own_item(
         &mut self,
         opcode: Opcode,
@@ -75,6 +76,17 @@ impl Namespace {
     ) -> std::result::Result<(), WireError> {
         let number = self.delegations.acting().ok_or(NO_DELEGATION).map_err(OpError::to_wire)?;
         self.run_item(number, &Item { opcode, time, request }, out).map_err(OpError::to_wire)
+    }
+
+    /// Whether an error means that the partition is to be asked when the delegation has ended.
+    pub fn is_for_the_partition(error: &WireError) -> bool {
+        let all = [NO_ITEM, OpError::DELEGATED, OpError::FOREIGN, OpError::ELSEWHERE];
+        all.iter().any(|known| known.code == error.code && known.text == error.message)
+    }
+
+    /// Whether an error means that there are no numbers left for new inodes, until a batch has brought some.
+    pub fn lacks_numbers(error: &WireError) -> bool {
+        (error.code, error.message.as_str()) == (NO_NUMBERS.code, NO_NUMBERS.text)
     }
 
     fn own_record(&self) -> Option<&DelegationRecord> {

@@ -25,7 +25,7 @@ pub struct Item<'a> {
     pub request: &'a [u8],
 }
 
-const NO_ITEM: OpError =
+pub(crate) const NO_ITEM: OpError =
     OpError::new(ErrorCode::NotSupported, "the operation cannot be executed in a delegated directory; end the delegation");
 const TIME: OpError = OpError::new(ErrorCode::BadRequest, "an item is older than the one before it");
 pub(crate) const NO_DELEGATION: OpError =

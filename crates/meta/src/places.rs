@@ -18,6 +18,10 @@ const OF_CREATE: (u64, u64) = (11, 16);
 const OF_DISCARD: (u64, u64) = (2, 3);
 /// The publish in a PublishAttributes, and the group of an OpenAppend.
 const PUBLISH: u64 = 2;
+/// The items of a Batch; operation and request of each.
+const ITEMS: u64 = 4;
+const OPCODE_OF_ITEM: u64 = 1;
+const REQUEST_OF_ITEM: u64 = 3;
 const PG_OF_APPEND: u64 = 4;
 /// Of an extent.
 const PG_OF_EXTENT: u64 = 3;
@@ -40,6 +44,15 @@ fn each_group(opcode: Opcode, mut message: &[u8], each: &mut impl FnMut(u32)) ->
             return Some(());
         }
         Opcode::OpenAppend => return numbers(message, &[PG_OF_APPEND], each),
+        Opcode::Batch => {
+            while !message.is_empty() {
+                let (number, value) = next_field(&mut message)?;
+                if number == ITEMS {
+                    groups_of_item(value.bytes()?, each)?;
+                }
+            }
+            return Some(());
+        }
         _ => return Some(()),
     };
     while !message.is_empty() {
@@ -48,6 +61,27 @@ fn each_group(opcode: Opcode, mut message: &[u8], each: &mut impl FnMut(u32)) ->
             numbers(value.bytes()?, &[PG_OF_EXTENT], each)?;
         } else if number == sets {
             numbers(value.bytes()?, &PGS_OF_SET, each)?;
+        }
+    }
+    Some(())
+}
+
+/// An item as every operation that it says to be.
+fn groups_of_item(item: &[u8], each: &mut impl FnMut(u32)) -> Option<()> {
+    let mut opcodes = Vec::new();
+    numbers(item, &[OPCODE_OF_ITEM], &mut |code| opcodes.push(code))?;
+    let mut rest = item;
+    while !rest.is_empty() {
+        let (number, value) = next_field(&mut rest)?;
+        if number != REQUEST_OF_ITEM {
+            continue;
+        }
+        let request = value.bytes()?;
+        for opcode in opcodes.iter().filter_map(|code| Opcode::from_code(u16::try_from(*code).ok()?)) {
+            // Batches have no batches in them, which is refused later on.
+            if opcode != Opcode::Batch {
+                each_group(opcode, request, each)?;
+            }
         }
     }
     Some(())
@@ -113,7 +147,7 @@ mod tests {
     use cairn_wire::data::PgState;
     use cairn_wire::manager::{ClusterMap, Pg};
     use cairn_wire::meta::{
-        CreateRequest, DiscardRequest, MetaHeader, OpenAppendRequest, PublishAttributesRequest, PublishRequest,
+        BatchItem, BatchRequest, CreateRequest, DiscardRequest, MetaHeader, OpenAppendRequest, PublishAttributesRequest, PublishRequest,
     };
     use prost::Message;
 
@@ -139,6 +173,10 @@ mod tests {
         let both = |publish| PublishAttributesRequest { publish: Some(publish), ..Default::default() }.encode_to_vec();
         let create = |extents, sets| CreateRequest { extents, sets, ..Default::default() }.encode_to_vec();
         let discard = |extents, sets| DiscardRequest { extents, sets, ..Default::default() }.encode_to_vec();
+        let batch = |opcode: Opcode, request| {
+            let item = BatchItem { opcode: opcode.code().into(), request, ..Default::default() };
+            BatchRequest { items: vec![BatchItem::default(), item], ..Default::default() }.encode_to_vec()
+        };
         let mut twice = both(publish(extents(pg), Vec::new()));
         twice.extend(both(publish(extents(1), Vec::new())));
         vec![
@@ -153,6 +191,9 @@ mod tests {
             (Opcode::Discard, discard(extents(pg), Vec::new())),
             (Opcode::Discard, discard(Vec::new(), sets(pg))),
             (Opcode::OpenAppend, OpenAppendRequest { pg, index: 2, ..Default::default() }.encode_to_vec()),
+            (Opcode::Batch, batch(Opcode::Publish, publish(extents(pg), Vec::new()).encode_to_vec())),
+            (Opcode::Batch, batch(Opcode::PublishAttributes, both(publish(Vec::new(), sets(pg))))),
+            (Opcode::Batch, batch(Opcode::Create, create(extents(pg), Vec::new()))),
         ]
     }
 

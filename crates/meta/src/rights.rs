@@ -1,5 +1,7 @@
 //! What keys of clients may do here: in the volumes that they name, as the users that they allow.
 //!
+//! Who may work as some users only leads no directories, in which clients execute operations by themselves.
+//!
 //! Invariants: what a client with such a key asks is put into one form, with one header first, in whose `who` only
 //! allowed users stand, and only that is looked at from then on, so that no two readers of it see two things; a request
 //! within a request is treated alike. A volume that is not the key's is answered as a partition that is not here. Not
@@ -28,6 +30,8 @@ const GID: u32 = 1 << 2;
 /// Of `SetLockRequest`: a lock of fcntl(2), for writing.
 const POSIX: u32 = 0;
 const WRITE_LOCK: u32 = 2;
+/// Field of a Mkdir that asks for a delegation.
+const ASK: u64 = 8;
 /// The bit of a permission mask that asks for writing.
 const WRITE: u32 = 2;
 
@@ -55,13 +59,18 @@ fn renamed(holder: &str, users: &Users, opcode: Opcode, message: &[u8]) -> Resul
         return renamed_within(holder, users, message);
     }
     let refused = |why: String| WireError::new(ErrorCode::KeyForbids, format!("the key of {holder} {why}"));
+    // What a client has answered by itself names users that were not looked at here.
+    let leads = matches!(users, Users::Any);
+    if !leads && opcode == Opcode::Batch {
+        return Err(refused("says as which users its holder works, so it leads no directories".to_owned()));
+    }
     // All headers that there are, as one.
     let mut header = OfHeader::decode(message).map_err(|_| bad())?.header.ok_or_else(bad)?;
     header.who = users.judge(header.who.take()).map_err(refused)?;
     let who = header.who.as_ref().map(|who| who.uid);
     let mut out = OfHeader { header: Some(header) }.encode_to_vec();
     for (number, field) in fields(message).ok_or_else(bad)? {
-        if number != 1 {
+        if number != 1 && (leads || opcode != Opcode::Mkdir || number != ASK) {
             out.extend_from_slice(field);
         }
     }

@@ -221,6 +221,20 @@ fn golden_bytes() {
     assert_eq!(BoundRecord::decode(&value), Some(bound));
     assert_eq!(BoundRecord::decode(&value[..4]), None);
     value.clear();
+    let mut ids = DelegatedIds::new(300..=303);
+    ids.give(301);
+    assert!(ids.extend(310..=310) && !ids.extend(305..=306) && !ids.extend(311..=u64::MAX));
+    let led = DelegationRecord { session: 7, token: 300, level: 30, next: 2, time: 5, ids };
+    led.encode(&mut value);
+    let golden = [0x10, 7, 0xac, 2, 30, 2, 5, 0xae, 2, 2, 0xac, 2, 4, 0xb6, 2, 1];
+    assert_eq!(value, golden);
+    assert_eq!(DelegationRecord::decode(&value), Some(led));
+    for (at, other) in [(0, 0x11), (1, 0), (7, 0xac), (9, 0), (9, 1), (12, 0), (12, 11), (15, 0)] {
+        value[at] = other;
+        assert_eq!(DelegationRecord::decode(&value), None, "byte {at}");
+        value[at] = golden[at];
+    }
+    value.clear();
     let lock = TxLock { number: 300, since: 2, new_inode: 3, inodes: vec![0, 7, 130] };
     lock.encode(&mut value);
     assert_eq!(value, [0x10, 0xac, 0x02, 2, 3, 3, 0, 7, 0x82, 0x01]);
@@ -269,6 +283,7 @@ fn golden_keys() {
     assert_eq!(key::waiting_directory(2).as_bytes()[7..], [0, 0x91, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::lent(2).as_bytes()[7..], [0, 0x98, 0, 0, 0, 2]);
     assert_eq!(key::partition(&key::lent(2).as_bytes()[9..]), Some(2));
+    assert_eq!(key::delegation(2).as_bytes()[7..], [0, 0x9b, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!([key::setting(), key::bound()].map(|key| key.as_bytes()[8]), [0x99, 0x9a]);
     assert_eq!(
         [&[0x10, 0xac, 0x02][..], &[0x10], &[0x11, 5]].map(crate::waiting::decode_note),
@@ -425,4 +440,22 @@ fn times_before_1970_are_exact() {
             assert_eq!(Inode::decode(&encoded(&inode)), Some(inode));
         }
     }
+}
+
+/// Two inodes would get the same number, or one that is not the delegation's.
+#[test]
+fn delegated_numbers_are_given_once_in_order() {
+    let mut ids = DelegatedIds::new(5..=7);
+    assert!(ids.extend(10..=11));
+    assert_eq!((ids.total(), ids.left()), (5, 4));
+    let mut given = vec![5];
+    while let Some(id) = ids.next() {
+        assert!(!ids.has_given(id) && ids.has_given(given[given.len() - 1]));
+        ids.give(id);
+        given.push(id);
+    }
+    assert_eq!((given, ids.left()), (vec![5, 6, 7, 10, 11], 0));
+    assert!(!ids.has_given(8) && !ids.has_given(12));
+    assert!(ids.extend(20..=20));
+    assert_eq!((ids.next(), ids.left()), (Some(20), 1), "what comes later is behind all that was given");
 }

@@ -47,7 +47,7 @@ impl Namespace {
             self.end_delegation(number);
         } else {
             let more = u64::from(request.more_ids.min(DELEGATION_IDS_STEP));
-            if let Some((first, last)) = self.extend_delegation(number, more) {
+            if let Some((first, last)) = self.more_ids(number, more, request.ids_to) {
                 put_number(out, 4, first);
                 put_number(out, 5, last);
             }

@@ -32,7 +32,7 @@ fn run(seeds: std::ops::Range<u64>, steps: u32, world: fn(u64) -> World) -> std:
 
 /// First seed and number of seeds.
 #[expect(clippy::disallowed_methods, reason = "further schedules are asked for by hand")]
-fn seeds(otherwise: u64) -> (u64, u64) {
+pub(crate) fn seeds(otherwise: u64) -> (u64, u64) {
     let number = |name, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     (number("CAIRN_SEED", 0), number("CAIRN_SEEDS", otherwise))
 }

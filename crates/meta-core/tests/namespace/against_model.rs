@@ -1,6 +1,7 @@
 //! Random operations of several users and sessions on the core and on the model: the same answers, the same tree, after
 //! restarts from a checkpoint and repeats, too.
 mod choose;
+mod delegations;
 mod snapshots;
 
 use crate::driver::{Driver, Logged, ROOT, config, restore};
