@@ -87,8 +87,7 @@ impl Bench {
 
     fn mkdir(&mut self, name: String) -> u64 {
         let header = self.header(true);
-        let request =
-            MkdirRequest { header, parent: 1, name: name.into_bytes(), mode: 0o755, ..Default::default() };
+        let request = MkdirRequest { header, parent: 1, name: name.into_bytes(), mode: 0o755, ..Default::default() };
         self.apply(Opcode::Mkdir, &request.encode_to_vec());
         let answer = AttributesResponse::decode(self.answer.as_slice()).expect("an answer");
         answer.attributes.expect("attributes").inode

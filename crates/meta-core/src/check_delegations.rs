@@ -14,7 +14,11 @@ impl Namespace {
             let is_live = self.sessions.state(record.session) == crate::SessionState::Live;
             ensure(is_live, top, "a delegation of a session that is not live")?;
             let is_top = found.inodes.get(&top).is_some_and(|inode| inode.is_dir() && inode.nlink > 0);
-            ensure(is_top && *ranges[0].start() == top, top, "leads a delegation and is no directory, or not its first")?;
+            ensure(
+                is_top && *ranges[0].start() == top,
+                top,
+                "leads a delegation and is no directory, or not its first",
+            )?;
             let given = ranges.iter().all(|range| *range.end() < self.inode_next || self.inode_next == 0);
             ensure(given, top, "a delegation has numbers that were not given to it")?;
             for range in ranges {

@@ -4,7 +4,8 @@ use crate::check_snapshots::FoundSnapshots;
 use crate::cut::decode_mark;
 use crate::defer::decode_deferral;
 use crate::encoding::{
-    AppendRecord, DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord, TxLock,
+    AppendRecord, DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, LockRange, QuotaRecord, ShareRecord,
+    TxLock,
 };
 use crate::key::{self, Kind};
 use crate::locks::{Owner, decode_count};

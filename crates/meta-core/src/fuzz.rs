@@ -1,8 +1,8 @@
 //! Decoders of values in the namespace's tree on hostile bytes, for the fuzz target: none may panic, and what decodes
 //! must come back from its own encoding.
 use crate::encoding::{
-    DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord, SnapshotRecord,
-    SnapshotState,
+    DelegationRecord, Dentry, Extent, FreeRecord, Hold, Inode, KeptRecord, LockRange, QuotaRecord, ShareRecord,
+    SnapshotRecord, SnapshotState,
 };
 use crate::stripe_set::{decode_part, encode_part};
 

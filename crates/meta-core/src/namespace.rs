@@ -320,7 +320,13 @@ impl Namespace {
         })
     }
 
-    pub(crate) fn mutate(&mut self, opcode: Opcode, context: &Context<'_>, request: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn mutate(
+        &mut self,
+        opcode: Opcode,
+        context: &Context<'_>,
+        request: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match opcode {
             Opcode::Create => self.create(context, request, out),
             Opcode::Mkdir => self.mkdir(context, request, out),

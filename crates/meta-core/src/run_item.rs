@@ -25,11 +25,15 @@ pub struct Item<'a> {
     pub request: &'a [u8],
 }
 
-pub(crate) const NO_ITEM: OpError =
-    OpError::new(ErrorCode::NotSupported, "the operation cannot be executed in a delegated directory; end the delegation");
+pub(crate) const NO_ITEM: OpError = OpError::new(
+    ErrorCode::NotSupported,
+    "the operation cannot be executed in a delegated directory; end the delegation",
+);
 const TIME: OpError = OpError::new(ErrorCode::BadRequest, "an item is older than the one before it");
-pub(crate) const NO_DELEGATION: OpError =
-    OpError::new(ErrorCode::Stale, "the session does not lead the directory: the delegation has ended, or was another's");
+pub(crate) const NO_DELEGATION: OpError = OpError::new(
+    ErrorCode::Stale,
+    "the session does not lead the directory: the delegation has ended, or was another's",
+);
 
 /// What can be one.
 const fn may_be_item(opcode: Opcode) -> bool {

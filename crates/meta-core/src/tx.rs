@@ -191,7 +191,8 @@ impl Namespace {
     /// Whether nothing that is to be prepared is locked by another operation, or led by a session.
     pub fn tx_is_free(&self, prepare: &meta::TxPrepare) -> bool {
         let tx = prepare.tx.map(TxId::from_wire);
-        let is_free = |id: &u64| self.txs.locked.get(id).is_none_or(|by| Some(*by) == tx) && !self.delegations.covers(*id);
+        let is_free =
+            |id: &u64| self.txs.locked.get(id).is_none_or(|by| Some(*by) == tx) && !self.delegations.covers(*id);
         prepare.inodes.iter().all(is_free)
     }
 

@@ -147,7 +147,8 @@ mod tests {
     use cairn_wire::data::PgState;
     use cairn_wire::manager::{ClusterMap, Pg};
     use cairn_wire::meta::{
-        BatchItem, BatchRequest, CreateRequest, DiscardRequest, MetaHeader, OpenAppendRequest, PublishAttributesRequest, PublishRequest,
+        BatchItem, BatchRequest, CreateRequest, DiscardRequest, MetaHeader, OpenAppendRequest,
+        PublishAttributesRequest, PublishRequest,
     };
     use prost::Message;
 

@@ -160,8 +160,8 @@ impl Opcode {
             Fsck | ShardDirectory | AppendTurn => Audience::Clients(Reach::Write),
             Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
             | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
-            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend
-            | Batch | EndDelegations | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => {
+            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend | Batch
+            | EndDelegations | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => {
                 Audience::Clients(Reach::Write)
             }
 

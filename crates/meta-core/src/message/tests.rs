@@ -153,8 +153,8 @@ fn requests_read_as_the_generated_code_wrote_them() {
         LinkRequest { header: header(), inode: 1, parent: 2, name: name.clone(), replace: true }.encode_to_vec();
     let r = request::Link::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.parent, r.name, r.replace), (1, 2, &b"name"[..], true));
-    let bytes =
-        MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3, umask: 4, ..Default::default() }.encode_to_vec();
+    let bytes = MkdirRequest { header: header(), parent: 1, name, mode: 2, layout: 3, umask: 4, ..Default::default() }
+        .encode_to_vec();
     let r = request::Mkdir::decode(&bytes).unwrap();
     assert_eq!((r.parent, r.name, r.mode, r.layout, r.umask), (1, &b"name"[..], 2, 3, 4));
     let bytes = ReclaimBatch { inodes_max: 1, extents_max: 2, deferred_to: 3 }.encode_to_vec();

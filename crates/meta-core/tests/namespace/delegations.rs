@@ -287,7 +287,11 @@ fn what_is_no_item() {
     let cut = |size| SetattrRequest { header: header(), inode: file, valid: 8, size, ..Default::default() };
     for (opcode, bytes, code) in [
         (Opcode::SetLock, set_lock.encode_to_vec(), E::NotSupported),
-        (Opcode::RemoveTree, RemoveTreeRequest { header: header(), ..Default::default() }.encode_to_vec(), E::NotSupported),
+        (
+            Opcode::RemoveTree,
+            RemoveTreeRequest { header: header(), ..Default::default() }.encode_to_vec(),
+            E::NotSupported,
+        ),
         (Opcode::PublishAttributes, volatile.encode_to_vec(), E::NotSupported),
         (Opcode::Setattr, cut(10).encode_to_vec(), E::NotSupported),
         (Opcode::Link, link(outside, top).encode_to_vec(), E::LeaseHeld),

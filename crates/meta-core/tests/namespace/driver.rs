@@ -112,7 +112,8 @@ impl Driver {
     /// lease.
     fn distances(&self) -> BTreeMap<u64, (u64, Option<u64>)> {
         let next = (u64::MAX - self.namespace.inodes_left()).wrapping_add(1);
-        let next = if next < 32 { next } else { 1 };
+        // Whoever looks at what is led recalls it.
+        let next = if next < 32 && !self.namespace.has_delegations() { next } else { 1 };
         let of = |inode| {
             let found = self.getattr(inode).ok().filter(|found| found.mode & 0o170_000 == 0o100_000)?;
             let number = self.namespace.overwrite_lease_of(found.overwriter, inode);
@@ -185,10 +186,7 @@ pub fn restore(pages: &[Vec<u8>]) -> Namespace {
 impl Driver {
     pub fn mkdir(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         let header = self.next();
-        self.attributes(
-            Opcode::Mkdir,
-            &MkdirRequest { header, parent, name: name.into(), mode, ..Default::default() },
-        )
+        self.attributes(Opcode::Mkdir, &MkdirRequest { header, parent, name: name.into(), mode, ..Default::default() })
     }
     pub fn create(&mut self, parent: u64, name: &str, mode: u32) -> Answer<Attributes> {
         self.create_with(CreateRequest { parent, name: name.into(), mode, exclusive: true, ..Default::default() })

@@ -12,8 +12,7 @@ fn a_repeat_gets_the_kept_answer() {
     let mut d = Driver::new();
     let header = d.next();
     let request =
-        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), mode: 0o755, ..Default::default() }
-            .encode_to_vec();
+        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), mode: 0o755, ..Default::default() }.encode_to_vec();
     let first = d.log(Opcode::Mkdir, request.clone()).unwrap();
     let mut other = Driver::on(d.restored());
     other.now = d.now + 1000;
@@ -36,9 +35,7 @@ fn a_repeat_gets_the_kept_answer() {
 fn what_cannot_be_read_uses_no_number() {
     let mut d = Driver::new();
     let header = d.header(1);
-    let mut request =
-        MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), ..Default::default() }
-            .encode_to_vec();
+    let mut request = MkdirRequest { header, parent: ROOT, name: b"d".to_vec(), ..Default::default() }.encode_to_vec();
     request.push(0x07);
     assert_eq!(d.log(Opcode::Mkdir, request), Err(E::BadRequest));
     assert_eq!(d.log(Opcode::Mkdir, vec![0xff; 10]), Err(E::BadRequest));

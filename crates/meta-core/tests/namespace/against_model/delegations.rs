@@ -117,9 +117,7 @@ impl World {
 
     /// Takes out of the model what a holder has lost: items from one on.
     fn forget_items(&mut self, number: u64, from: u64) {
-        let lost = |event: &Event| {
-            matches!(event, Event::Operation { item: Some((of, before)), .. } if (*of, *before >= from) == (number, true))
-        };
+        let lost = |event: &Event| matches!(event, Event::Operation { item: Some((of, before)), .. } if (*of, *before >= from) == (number, true));
         let count = self.history.len();
         self.history.retain(|event| !lost(event));
         if self.history.len() == count {

@@ -93,6 +93,8 @@ impl World {
             }
             Err(error) => panic!("a batch is refused: {error:?}"),
         }
+        // What lost its last name by it is gone in the model.
+        self.reclaim();
     }
 
     pub(super) fn deliver_delayed(&mut self) {

@@ -133,9 +133,7 @@ impl World {
             Operation::CreateUnnamed { mode, layout, umask, .. } => {
                 Operation::CreateUnnamed { parent: directory, mode, layout, umask }
             }
-            Operation::Link { name, replace, .. } => {
-                Operation::Link { inode: file, parent: directory, name, replace }
-            }
+            Operation::Link { name, replace, .. } => Operation::Link { inode: file, parent: directory, name, replace },
             Operation::Unlink { .. } => Operation::Unlink { parent: entry, name: called },
             Operation::Rmdir { .. } => Operation::Rmdir { parent: entry, name: called },
             Operation::Rename { new_name, flags, .. } => {
