@@ -2,7 +2,7 @@
 use super::*;
 use crate::header::Head;
 use cairn_wire::common::Credentials;
-use cairn_wire::meta::{LookupRequest, MkdirRequest};
+use cairn_wire::meta::{BatchRequest, DelegationAsk, LookupRequest, MkdirRequest};
 
 fn header(partition: u32, uid: u32, groups: &[u32]) -> MetaHeader {
     let who = Some(Credentials { uid, gid: uid, groups: groups.to_vec() });
@@ -108,5 +108,19 @@ fn what_changes_a_volume_is_told_apart() {
         if opcode.is_meta_mutation() && !holds {
             assert!(asks(*opcode, Vec::new()), "{}", opcode.name());
         }
+    }
+}
+
+/// A client would execute operations as users that its key does not allow, before anybody looks at them.
+#[test]
+fn who_works_as_some_users_leads_no_directories() {
+    let ask = Some(DelegationAsk { ids: 8, token: 1, level: 30 });
+    let mkdir =
+        MkdirRequest { header: Some(header(3, 0, &[])), parent: 1, name: b"d".to_vec(), ask, ..Default::default() };
+    let batch = BatchRequest { header: Some(header(3, 0, &[])), delegation: 5, ..Default::default() };
+    for (users, leads) in [(Users::Any, true), (Users::NoRoot, false), (Users::Nobody, false)] {
+        let out = renamed_by(&users, Opcode::Mkdir, &mkdir.encode_to_vec()).expect("allowed");
+        assert_eq!(MkdirRequest::decode(&out[..]).expect("decodes").ask.is_some(), leads);
+        assert_eq!(renamed_by(&users, Opcode::Batch, &batch.encode_to_vec()).is_ok(), leads);
     }
 }

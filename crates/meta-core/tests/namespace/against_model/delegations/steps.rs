@@ -94,7 +94,13 @@ impl World {
         let own: Vec<u64> = self.holders.values().filter(|h| h.session == session).map(|h| h.number).collect();
         if !own.is_empty() && !self.random.once_in(3) {
             let number = own[self.random.below(own.len())];
-            operation = self.within(number, operation, &step);
+            operation = match self.random.once_in(24) {
+                true => {
+                    let (parent, name) = self.name_of(number);
+                    Operation::Rmdir { parent, name }
+                }
+                false => self.within(number, operation, &step),
+            };
         }
         let caller = self.pair.caller(step.who);
         let led: BTreeSet<Option<u64>> = named(&operation).iter().map(|inode| self.led_by(session, *inode)).collect();
@@ -241,6 +247,15 @@ impl World {
         self.holders.get(&top).filter(|holder| holder.session == session).map(|holder| holder.number)
     }
 
+    /// The directory and the name in which a top is.
+    fn name_of(&self, number: u64) -> (u64, Vec<u8>) {
+        let is_it = |(inode, node): (&u64, &cairn_model::Node)| {
+            let name = node.entries().into_iter().find(|(_, inode)| *inode == number)?.0;
+            Some((*inode, name))
+        };
+        self.pair.model.nodes.iter().find_map(is_it).expect("the top has a name")
+    }
+
     /// Others see the name of what is led, and no more.
     fn look(&mut self) {
         let Some(number) = self.any_led() else { return };
@@ -251,11 +266,7 @@ impl World {
             assert_eq!(driver.readdir(*inode), Err(ErrorCode::LeaseHeld), "inode {inode}");
         }
         driver.namespace.take_wanted_delegations();
-        let is_it = |(inode, node): (&u64, &cairn_model::Node)| {
-            let name = node.entries().into_iter().find(|(_, inode)| *inode == number)?.0;
-            Some((*inode, name))
-        };
-        let (above, name) = self.pair.model.nodes.iter().find_map(is_it).expect("the top has a name");
+        let (above, name) = self.name_of(number);
         let listed = driver.readdir(above).unwrap();
         let entry = listed.iter().find(|entry| entry.inode == number).expect("it is listed");
         assert_eq!((&entry.name, entry.kind, &entry.attributes), (&name, 4, &None));
