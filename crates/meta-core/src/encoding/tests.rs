@@ -283,7 +283,7 @@ fn golden_keys() {
     assert_eq!(key::waiting_directory(2).as_bytes()[7..], [0, 0x91, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(key::lent(2).as_bytes()[7..], [0, 0x98, 0, 0, 0, 2]);
     assert_eq!(key::partition(&key::lent(2).as_bytes()[9..]), Some(2));
-    assert_eq!(key::delegation(2).as_bytes()[7..], [0, 0x9b, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(key::delegation(2).as_bytes()[7..], [0, 0x9c, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!([key::setting(), key::bound()].map(|key| key.as_bytes()[8]), [0x99, 0x9a]);
     assert_eq!(
         [&[0x10, 0xac, 0x02][..], &[0x10], &[0x11, 5]].map(crate::waiting::decode_note),
