@@ -6,7 +6,7 @@ Policies:
   rack is anywhere, and so is whoever encodes.
 - `file`: no stripe groups, as is the default: copies anywhere, each file encoded by itself on a node that has it.
 """
-import os, shutil, tempfile, time
+import os, shutil, signal, sys, tempfile, time
 from load import Load
 from network import Network
 from servers import Servers
@@ -37,7 +37,9 @@ class Bench:
             self.network = Network(f"cairn{os.getpid()}-", names)
             self.network.enter()
             on = "off" if policy == "file" else "on"
-            all_settings = (f"stripe_groups={on}", "stage_hours=never", "stage_rate=0", "pgs_per_disk=1", *settings)
+            # With few racks on its map the manager makes few stripe groups, which are filled sooner.
+            settings = ("pgs_per_disk=1", *settings) if policy == "rr" else settings
+            all_settings = (f"stripe_groups={on}", "stage_hours=never", "stage_rate=0", *settings)
             self.servers = Servers(self.root, self.network, options.cairn, labels_of(self.network, policy), all_settings, options.logs or "info")
         except BaseException:
             self.close()
@@ -50,6 +52,18 @@ class Bench:
         self.close()
 
     def close(self):
+        # Who is told to end meanwhile, ends when all is gone.
+        told, numbers = [], (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = [signal.signal(number, lambda *_: told.append(True)) for number in numbers]
+        try:
+            self._close()
+        finally:
+            for number, handler in zip(numbers, before):
+                signal.signal(number, handler)
+        if told:
+            sys.exit("testbed: it was told to end")
+
+    def _close(self):
         if self.servers:
             self.servers.stop()
         if self.network:

@@ -8,9 +8,11 @@ import hashlib, os, random, shutil
 from concurrent.futures import ThreadPoolExecutor
 
 #: Clients at a time while files are written and compared.
-CLIENTS = 4
+CLIENTS = 12
 #: Clients for one directory, at most.
 TRIES_MAX = 300
+#: Of these, those that look for a column whose primary is on the writer: a rack may have nodes without any.
+FIRST_TRIES = 12
 #: Files that one client writes; it has four streams, so they come into up to four columns.
 BATCH = 8
 
@@ -86,7 +88,7 @@ class Load:
                 if not groups <= self.columns.keys():
                     self.columns.update(self._columns())
                 column = self.columns.get(next(iter(groups))) if len(groups) == 1 else None
-                if group is None and column and column[2] == label and column[3] == writer:
+                if group is None and column and column[2] == label and (column[3] == writer or tries > FIRST_TRIES):
                     group, need = column[0], {number: self.per_column for number in range(self.k)}
                 if column and column[0] == group and need[column[1]] > 0:
                     need[column[1]] -= 1
@@ -101,8 +103,14 @@ class Load:
         """`writers`: of each directory, which node writes."""
         with ThreadPoolExecutor(CLIENTS) as pool:
             fill = self.even if even else lambda writer, place: self.random(writer, place, self.k * self.per_column)
-            for done in [pool.submit(fill, writer, place) for place, writer in enumerate(writers)]:
-                done.result()
+            work = [pool.submit(fill, writer, place) for place, writer in enumerate(writers)]
+            try:
+                for done in work:
+                    done.result()
+            except BaseException:
+                # Threads that are at work end with their next command.
+                self.servers.ending = True
+                raise
 
     def compare(self, node="head", paths=None):
         """Paths of files that cannot be read, or are not what was written, as `node` reads them."""
@@ -116,7 +124,11 @@ class Load:
             return None if same else f"{path}: {len(read)} bytes that are not those that were written"
         with ThreadPoolExecutor(CLIENTS) as pool:
             items = [(path, number) for path, number in self.files.items() if paths is None or path in paths]
-            return [why for why in pool.map(wrong, items) if why]
+            try:
+                return [why for why in pool.map(wrong, items) if why]
+            except BaseException:
+                self.servers.ending = True
+                raise
 
     def stats(self):
         """What the cluster says of each file."""

@@ -10,7 +10,7 @@ class Servers:
         """`labels`: the rack that each node says it is in; without it the one that it is in."""
         self.root, self.network, self.binary = root, network, binary
         self.labels = labels or {node: f"rack{rack}" for node, rack in network.rack_of.items()}
-        self.processes, self.http, self.filter = {}, {}, filter
+        self.processes, self.http, self.filter, self.ending = {}, {}, filter, False
         os.makedirs(f"{root}/disks")
         try:
             self._start(settings)
@@ -54,6 +54,8 @@ class Servers:
 
     def cairn(self, node, *args, stdin=None, timeout=600):
         """A command of the client on a node; its standard output."""
+        if self.ending:
+            raise RuntimeError("the measurement ends")
         command = self.network.command(node, self.binary, *args)
         env = dict(os.environ, CAIRN_CLUSTER=self.address)
         done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=timeout)
