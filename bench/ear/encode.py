@@ -37,9 +37,11 @@ class Bench:
             self.network = Network(f"cairn{os.getpid()}-", names)
             self.network.enter()
             on = "off" if policy == "file" else "on"
-            # With few racks on its map the manager makes few stripe groups, which are filled sooner.
-            settings = ("pgs_per_disk=1", *settings) if policy == "rr" else settings
-            all_settings = (f"stripe_groups={on}", "stage_hours=never", "stage_rate=0", *settings)
+            all_settings = {"stripe_groups": on, "stage_hours": "never", "stage_rate": "0"}
+            if policy == "rr":
+                # With few racks on its map the manager makes few stripe groups, which are filled sooner.
+                all_settings["pgs_per_disk"] = "1"
+            all_settings = [f"{key}={value}" for key, value in {**all_settings, **dict(each.split("=") for each in settings)}.items()]
             self.servers = Servers(self.root, self.network, options.cairn, labels_of(self.network, policy), all_settings, options.logs or "info")
         except BaseException:
             self.close()

@@ -83,6 +83,8 @@ class Load:
             tries += 1
             paths = self._put(by, place, min(BATCH, sum(need.values()) or self.k))
             told = self.servers.lines("fs", "stat", "-e", *[f"{self.volume}:{path}" for path in paths])
+            if not self.columns and tries > 3:
+                raise RuntimeError("files do not come into columns: the manager makes no stripe groups with these racks and nodes")
             for stat in sorted(told, key=lambda stat: stat["inode"]):
                 groups = {extent["pg"] for extent in stat["extents"]}
                 if not groups <= self.columns.keys():

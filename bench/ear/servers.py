@@ -30,7 +30,8 @@ class Servers:
         want = len(self.network.rack_of) + 2
         self.until("all nodes are up", lambda: sum(node["up"] for node in self.admin("node", "ls")) >= want)
         if settings:
-            self.admin("config", "set", *settings)
+            # Some are refused until the managers have agreed on the feature level.
+            self.until("the settings are taken", lambda: self.admin("config", "set", *settings) is not None)
 
     def _spawn(self, name, node, port, label, section):
         path, address = f"{self.root}/{name}.toml", self.network.address[node]
