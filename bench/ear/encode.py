@@ -142,24 +142,12 @@ def left_the_core_rack(bench, load):
     """Bytes of parity that had to leave core racks, as the shards of all chunks lie; the rest of what crosses racks is data and messages."""
     pgs = {pg["pg"]: pg for pg in bench.servers.admin("pg", "ls")}
     label = lambda member: bench.servers.labels[load.host_of[member["address"]]]
-    copies = {}
-    for pg in pgs.values():
-        if pg["stripe"]:
-            of = copies.setdefault(pg["stripe"]["group"], (pg["stripe"]["core_rack"], {}))
-            of[1][pg["stripe"]["column"]] = {member["disk"] for member in pg["members"]}
-    chunks = {}
+    total = 0.0
     for stat in load.stats():
         for extent in stat["extents"]:
             if extent["unit"] == 64 << 20:
-                chunk = (extent["pg"], extent["index"])
-                chunks[chunk] = chunks.get(chunk, 0) + extent["length"]
-    total = 0
-    for (pg, _), length in chunks.items():
-        members = pgs[pg]["members"]
-        cores = {core for core, columns in copies.values() if all(members[at]["disk"] in disks for at, disks in columns.items())}
-        parities = members[load.k :]
-        # The chunk is of one of these stripe groups; of several the one whose core rack has most parities, so nothing is found too small.
-        total += max(sum(label(member) != core for member in parities) for core in cores) * length / load.k if cores else 0
+                parities = pgs[extent["pg"]]["members"][load.k :]
+                total += sum(label(member) != load.core_of[stat["path"]] for member in parities) * extent["length"] / load.k
     return total
 
 

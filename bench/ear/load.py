@@ -12,7 +12,9 @@ CLIENTS = 12
 #: Clients for one directory, at most.
 TRIES_MAX = 300
 #: Of these, those that look for a column whose primary is on the writer: a rack may have nodes without any.
-FIRST_TRIES = 12
+FIRST_TRIES = 4
+#: Files that are not wanted, before they are removed.
+SURPLUS_MAX = 32
 #: Files that one client writes; it has four streams, so they come into up to four columns.
 BATCH = 8
 
@@ -32,7 +34,7 @@ class Contents:
 class Load:
     def __init__(self, servers, volume, k, size, per_column):
         self.servers, self.volume, self.k, self.per_column = servers, volume, k, per_column
-        self.contents, self.files, self.number, self.removed, self.columns = Contents(size), {}, 0, 0, {}
+        self.contents, self.files, self.number, self.removed, self.columns, self.core_of = Contents(size), {}, 0, 0, {}, {}
         self.host_of = {f"{address}:7402": node for node, address in servers.network.address.items()}
 
     @property
@@ -95,11 +97,18 @@ class Load:
                 if column and column[0] == group and need[column[1]] > 0:
                     need[column[1]] -= 1
                     self.files[stat["path"]] = paths[stat["path"]]
+                    self.core_of[stat["path"]] = column[2]
                 else:
                     surplus.append(stat["path"])
+            if len(surplus) >= SURPLUS_MAX:
+                self._remove(surplus)
+        self._remove(surplus)
+
+    def _remove(self, surplus):
         if surplus:
             self.removed += len(surplus)
             self.servers.cairn("head", "fs", "rm", "--skip-trash", *[f"{self.volume}:{path}" for path in surplus])
+            surplus.clear()
 
     def write(self, writers, even=True):
         """`writers`: of each directory, which node writes."""
