@@ -11,11 +11,11 @@
 //! | everybody else, its holder included | the name of the top, with number and type; all else is refused with `LeaseHeld`, and the delegation is *wanted* |
 //! | what is no operation (`stored_inode`): checks, copies, reclaiming | what is stored: the items up to some one, in order |
 //!
-//! It ends by its holder (`Batch`, `EndDelegations`, Rmdir of the top), or in the entry that ends its session. From then
-//! on its inodes are like any others. The rest of its numbers stays unused.
+//! It ends by its holder (`Batch`, `EndDelegations`, Rmdir of the top), or in the entry that ends its session. From
+//! then on its inodes are like any others. The rest of its numbers stays unused.
 //!
-//! Invariants ([`Namespace::check_invariants`]): a number is given once: ranges are taken from `inode_next` in the entry
-//! that gives them. Of covered inodes only the top has a name in a directory that its delegation does not cover, and
+//! Invariants ([`Namespace::check_invariants`]): a number is given once: ranges are taken from `inode_next` in the
+//! entry that gives them. Of covered inodes only the top has a name in a directory that its delegation does not cover, and
 //! directories that it covers name nothing else. The session of a delegation is live. No covered inode is locked by an
 //! operation across partitions, or shown by a snapshot: none is cut while there is a delegation. What is in memory here
 //! is what is in the tree.

@@ -187,7 +187,9 @@ requests! {
     GetattrMany<'a> { inodes: numbers = 2, apart: bool = 3 }
     Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6, ask: bytes = 8 }
     DelegationAsk { ids: u32 = 1, token: u64 = 2, level: u32 = 3 }
-    Batch<'a> { delegation: u64 = 2, from: u64 = 3, items: messages = 4, more_ids: u32 = 5, end: bool = 6, ids_to: u64 = 7 }
+    Batch<'a> {
+        delegation: u64 = 2, from: u64 = 3, items: messages = 4, more_ids: u32 = 5, end: bool = 6, ids_to: u64 = 7,
+    }
     BatchItem<'a> { opcode: u32 = 1, time_ns: u64 = 2, request: bytes = 3, expect: u32 = 4 }
     EndDelegations<'a> { numbers: numbers = 2 }
     Create<'a> {

@@ -117,7 +117,9 @@ impl World {
 
     /// Takes out of the model what a holder has lost: items from one on.
     fn forget_items(&mut self, number: u64, from: u64) {
-        let lost = |event: &Event| matches!(event, Event::Operation { item: Some((of, before)), .. } if (*of, *before >= from) == (number, true));
+        let is_lost = |of: u64, before: u64| of == number && before >= from;
+        let lost =
+            |event: &Event| matches!(event, Event::Operation { item: Some((of, before)), .. } if is_lost(*of, *before));
         let count = self.history.len();
         self.history.retain(|event| !lost(event));
         if self.history.len() == count {
@@ -195,8 +197,8 @@ fn run(seed: u64, steps: u32) -> BTreeMap<&'static str, u64> {
     world.counts
 }
 
-/// A holder and its partition would have different trees, each sure of its own; others would see what is half done; what
-/// was stored would come twice, or what was lost come back.
+/// A holder and its partition would have different trees, each sure of its own; others would see what is half done;
+/// what was stored would come twice, or what was lost come back.
 #[test]
 fn holders_and_model_agree() {
     let (from, count) = crate::across::seeds(60);
