@@ -3,7 +3,8 @@
 //! Invariants: requests of clients have places of their own, so servers and administrators are let in however many
 //! clients ask; those of one client, which is all that have its key, or its host where nobody has keys, take a quarter
 //! of them. Of what clients ask and is answered from memory a few are worked on at a time, and of one client fewer:
-//! whoever else asks waits for no more than these. The same of what needs a plan where data is to lie. Not here: who may ask for what (`wire::audience`).
+//! whoever else asks waits for no more than these. The same of what needs a plan where data is to lie. Not here: who
+//! may ask for what (`wire::audience`).
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! EndSession, before it goes into the log: whose word ends which session.
 //!
 //! Invariants: who may only read a volume ends no session but one that lives here and came from the same address, so no
-//! writer's, and none that nobody has been given yet; whoever it is, no session ends that the manager never gave, as far
-//! as was heard. What the end of a session does is meta-core's.
+//! writer's, and none that nobody has been given yet; whoever it is, no session ends that the manager never gave, as
+//! far as was heard. What the end of a session does is meta-core's.
 
 use std::net::IpAddr;
 

@@ -223,7 +223,8 @@ impl DiskStore {
         true
     }
 
-    /// References to pages where that is possible, else a copy. How many blocks there were; `None`: it was not read now.
+    /// References to pages where that is possible, else a copy. How many blocks there were; `None`: it was not read
+    /// now.
     fn carry_out(&self, job: ReadJob) -> Option<usize> {
         let (offset, length, purpose) = (job.offset, job.length, job.purpose);
         if purpose == ReadPurpose::Again

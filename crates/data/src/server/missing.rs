@@ -7,7 +7,8 @@
 //! volume names what the metadata refers to now, and comes once a day by itself: so what it names stays until the next
 //! one. A reader may go by an old map, of a chunk that was freed before this process started, and nobody can tell: so
 //! what only a reader names is forgotten sooner. No more than [`MISSING_MAX`] are remembered; what can be brought back
-//! comes before what was named and is nowhere, and all of it before what only the holders of keys with limits name. Not here: how a chunk is brought back (`restore.rs`).
+//! comes before what was named and is nowhere, and all of it before what only the holders of keys with limits name. Not
+//! here: how a chunk is brought back (`restore.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

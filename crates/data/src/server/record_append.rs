@@ -9,9 +9,9 @@
 //! Invariants: a request's frames stand in the chunk whole, next to each other and once, or are refused; a request is
 //! answered only when all serving members have its bytes (durably, if that is asked), all under the incarnations of the
 //! chunk's first answers, and before a seal of the chunk began here; what is to be published ends with a block. Bounds:
-//! [`CHUNKS_MAX`] chunks, and of one volume no more than are left for others; those of one chunk are in `state`, those of
-//! long records in `parts`. Here: requests and their
-//! checks, and which chunks there are. How many write: `writers`. What waits for a chunk: `state`; handing it on:
+//! [`CHUNKS_MAX`] chunks, and of one volume no more than are left for others; those of one chunk are in `state`, those
+//! of long records in `parts`. Here: requests and their checks, and which chunks there are. How many write: `writers`.
+//! What waits for a chunk: `state`; handing it on:
 //! `send`; who publishes and who opens the next chunk: `turns`; records of several payloads: `parts`. Not here: what
 //! the file gets (meta-core), frames (format), what writers do after a failure (client).
 

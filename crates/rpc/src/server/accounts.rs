@@ -1,5 +1,5 @@
-//! [`Accounts`]: what the connections of one key, or of one address, hold of this process's memory for messages: answers
-//! that nobody has read yet, and requests that have come in part.
+//! [`Accounts`]: what the connections of one key, or of one address, hold of this process's memory for messages:
+//! answers that nobody has read yet, and requests that have come in part.
 //!
 //! Each connection has bounds of its own, and there are many connections. So they count together. Invariants: no key
 //! (and no address, of connections without one) holds more than is left for others, so one of them holds half at most,

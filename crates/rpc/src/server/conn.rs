@@ -55,8 +55,8 @@ enum Phase {
     Closing(CloseReason),
 }
 
-/// A peer that does not take all that waits for it: [`PROGRESS_BYTES`] of it have to go in each span. Somebody who takes
-/// a few bytes now and then would hold the memory of the rest for ever.
+/// A peer that does not take all that waits for it: [`PROGRESS_BYTES`] of it have to go in each span. Somebody who
+/// takes a few bytes now and then would hold the memory of the rest for ever.
 struct Stalled {
     since: Instant,
     written: usize,

@@ -2,14 +2,14 @@
 //!
 //! A stranger may open as many connections as it likes and say nothing, and the holder of a key may keep each of very
 //! many busy. So places are not kept by who came first: of those that said no hello yet an old one goes ([`Crowd`]),
-//! since whoever means it says hello at once; of the others one goes that asks nothing, of the key or address that holds
-//! most. A client of ours makes it again when it needs it. There is no fixed limit for a key or an address: all of a
-//! cluster may have one key, or be behind one (NAT), and then it alone holds most.
+//! since whoever means it says hello at once; of the others one goes that asks nothing, of the key or address that
+//! holds most. A client of ours makes it again when it needs it. There is no fixed limit for a key or an address: all
+//! of a cluster may have one key, or be behind one (NAT), and then it alone holds most.
 //!
-//! Invariants: for whom nobody knows yet only connections of those go that hold at least half as many as who holds most.
-//! A connection with a request in the works, or with a frame received in part, is closed for room only where its key or
-//! address holds most of all and whoever comes less than a quarter of that. Not here: the number of connections that are
-//! allowed (`thread.rs`), closing them (`conn.rs`).
+//! Invariants: for whom nobody knows yet only connections of those go that hold at least half as many as who holds
+//! most. A connection with a request in the works, or with a frame received in part, is closed for room only where its
+//! key or address holds most of all and whoever comes less than a quarter of that. Not here: the number of connections
+//! that are allowed (`thread.rs`), closing them (`conn.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -224,7 +224,8 @@ fn a_peer_that_does_not_read() {
     assert_eq!(number_of(&wait(client().call(&addr(&server), ECHO, &note(4), (), long())).unwrap()), 4);
 }
 
-/// A peer that takes a few bytes now and then must be cut off as well, and what was sent must not be kept for what was not.
+/// A peer that takes a few bytes now and then must be cut off as well, and what was sent must not be kept for what was
+/// not.
 #[test]
 fn a_peer_that_drips() {
     let config = ServerConfig { write_timeout: Duration::from_millis(300), ..config() };

@@ -125,7 +125,8 @@ fn unread_answers_of_one_address_have_a_bound() {
     until(|| server.message_bytes() == 0);
 }
 
-/// Connections of one address that are all busy must not keep others out: those on which nothing happened for longest go.
+/// Connections of one address that are all busy must not keep others out: those on which nothing happened for longest
+/// go.
 #[test]
 fn busy_connections_of_one_address_give_way_to_others() {
     let (server, told) = serve_with(ServerConfig { connections_max: 32, idle_min: NEVER, ..config() });

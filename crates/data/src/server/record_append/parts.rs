@@ -1,9 +1,9 @@
 //! Records that are longer than a payload: their parts are put together in memory before anything of them goes into a
 //! chunk.
 //!
-//! Bounds: [`BYTES_MAX`] bytes, each of which was announced by a first part, and of one volume no more than are left for
-//! others; one of which nothing comes for
-//! [`FORGET_AFTER`] is forgotten. Who is refused begins again with the first part.
+//! Bounds: [`BYTES_MAX`] bytes, each of which was announced by a first part, and of one volume no more than are left
+//! for others; one of which nothing comes for [`FORGET_AFTER`] is forgotten. Who is refused begins again with the first
+//! part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
