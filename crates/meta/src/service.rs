@@ -247,9 +247,10 @@ impl MetaServer {
     fn judge_end(&self, partition: &Partition, head: &Head, request: &Request<'_>) -> End {
         let (state, session) = (&partition.state, head.session);
         let limits = request.peer.limits();
+        let known = state.namespace.read().session_state(session);
         ends::judge(&Asked {
             session,
-            state: state.namespace.read().session_state(session),
+            state: known,
             below: self.common().sessions_below.load(Ordering::Relaxed),
             leased_by: state.leases.client_of(session),
             from: request.peer.addr.ip(),
