@@ -329,15 +329,7 @@ impl Conn {
                 Next::More => match self.reader.fill(cx, &mut self.stream) {
                     Poll::Ready(Ok(0)) => return Err(Closed(CloseReason::PeerClosed, String::new())),
                     Poll::Ready(Ok(count)) => {
-                        add(&self.shared.stats.bytes_in, count as u64);
-                        self.received = Instant::now();
-                        if self.sink.recorder.is_some() {
-                            self.received_wall = wall();
-                        }
-                        if !self.incoming.set(self.reader.buffered()) {
-                            let text = "too much that came in part is kept for its key or address";
-                            return Err(Closed(CloseReason::MemoryFull, text.to_owned()));
-                        }
+                        self.note_received(count)?;
                         (progress, filled) = (true, true);
                     }
                     Poll::Ready(Err(e)) => return Err(Closed(CloseReason::Io, e.to_string())),
@@ -345,6 +337,19 @@ impl Conn {
                 },
             }
         }
+    }
+
+    fn note_received(&mut self, count: usize) -> Result<(), Closed> {
+        add(&self.shared.stats.bytes_in, count as u64);
+        self.received = Instant::now();
+        if self.sink.recorder.is_some() {
+            self.received_wall = wall();
+        }
+        if self.incoming.set(self.reader.buffered()) {
+            return Ok(());
+        }
+        let text = "too much that came in part is kept for its key or address";
+        Err(Closed(CloseReason::MemoryFull, text.to_owned()))
     }
 
     /// Gives the reader a buffer for a payload. `false`: the pool is empty, the task is woken when it is not.
