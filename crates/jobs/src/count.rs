@@ -78,7 +78,7 @@ impl Count {
     /// What became of it. What is gone meanwhile needs no conversion.
     pub(crate) fn end(&self, begun: &Begun, path: &[u8], outcome: &Result<Conversion, ClientError>) {
         if let Err(error) = outcome {
-            tracing::info!(path = %String::from_utf8_lossy(path), %error, "not converted");
+            tracing::info!(path = ?String::from_utf8_lossy(path), ?error, "not converted");
         }
         let mut state = self.state.lock();
         state.under_way.remove(&begun.number);

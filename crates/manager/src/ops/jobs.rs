@@ -56,7 +56,7 @@ impl Manager {
             groups: who.groups,
         };
         let job = self.execute_job(Command::StartJob(command)).await?;
-        tracing::info!(job = job.id, %layout, path = %String::from_utf8_lossy(&job.path), "job queued");
+        tracing::info!(job = job.id, %layout, path = ?String::from_utf8_lossy(&job.path), "job queued");
         Ok(JobResponse { job: Some(job.to_message()) })
     }
 
