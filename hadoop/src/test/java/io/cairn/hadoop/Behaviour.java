@@ -424,10 +424,11 @@ public class Behaviour {
         }
     }
 
+    /** KiB of this process beside the heap of Java, which grows and shrinks as it likes. */
     private static long memory() throws IOException {
         for (String line : Files.readAllLines(Paths.get("/proc/self/status"))) {
             if (line.startsWith("VmRSS")) {
-                return Long.parseLong(line.replaceAll("[^0-9]", ""));
+                return Long.parseLong(line.replaceAll("[^0-9]", "")) - (Runtime.getRuntime().totalMemory() >> 10);
             }
         }
         throw new IOException("VmRSS is not told");
