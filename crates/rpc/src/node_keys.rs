@@ -99,8 +99,12 @@ impl NodeKeys {
         // One that moved, or is gone, may be there still beside the one that came.
         let mut first = None;
         for (node, place) in nodes.iter().filter(|(_, place)| place.address == address) {
-            // A manager that came to where another node was has a key of its own.
             if node.get() <= MANAGER_ID_MAX && holder.node != *node {
+                // A manager that came to where another one was has a key of its own. Any other server is found at a
+                // place of its own beside this one, as soon as the map has it: it cannot be reached before.
+                if !(1..=MANAGER_ID_MAX).contains(&holder.node.get()) {
+                    first.get_or_insert_with(|| format!("manager {node}"));
+                }
                 continue;
             }
             if self.may_have(*node, place, holder) {

@@ -137,3 +137,21 @@ fn whoever_comes_to_the_place_of_a_node_that_is_gone_is_reached() {
     assert_eq!(keys.other_at("a:1", &manager), None);
     assert_eq!(keys.other_of_node(NodeId(17), &new), None);
 }
+
+/// Any stolen server's key would pass for the data and the names of a manager's machine; or a server that came there,
+/// or a manager with another number, be reached by nobody.
+#[test]
+fn at_a_managers_place_is_a_manager_or_a_node_that_the_map_has_there() {
+    let (_dir, _, keys) = keys();
+    let new = key("n9", 0);
+    keys.learn(&node(4, "a:1", ""));
+    assert_eq!(keys.other_at("a:1", &key("m4", 4)), None);
+    assert_eq!(keys.other_at("a:1", &key("m5", 5)), None, "it came in the place of the one of before");
+    assert_eq!(keys.other_at("a:1", &new).as_deref(), Some("manager n4"));
+    assert!(keys.other_at("a:1", &key("n9", 31)).is_some());
+    // The manager is gone, and a data server registered there.
+    keys.learn(&node(19, "a:1", "n9"));
+    assert_eq!(keys.other_at("a:1", &new), None);
+    assert!(keys.other_at("a:1", &key("n8", 0)).is_some());
+    assert_eq!(keys.other_at("a:1", &key("m4", 4)), None);
+}
