@@ -250,6 +250,9 @@ impl<'a> Driver<'a> {
         if view.closed {
             return Err(End::Broken("the client was closed".to_owned()));
         }
+        if view.revoked {
+            return Err(End::Broken("the key of the server was revoked".to_owned()));
+        }
         if self.writer.pending() == 0 {
             return Ok(false);
         }

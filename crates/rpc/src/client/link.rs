@@ -80,11 +80,16 @@ struct State {
     hello: Option<Hello>,
     /// Whose key the server showed.
     server: Option<Holder>,
+    /// Of the list of revoked keys, when that one was last looked up there; 0: it was not.
+    listed: u64,
+    revoked: bool,
 }
 
 /// What the driver needs to know after it looked into the link.
 pub(crate) struct View {
     pub(crate) closed: bool,
+    /// The server's key was revoked since: it is asked nothing more.
+    pub(crate) revoked: bool,
     pub(crate) waiting: usize,
 }
 
@@ -160,6 +165,8 @@ impl Link {
             next_deadline: None,
             hello: None,
             server: None,
+            listed: 0,
+            revoked: false,
         };
         Arc::new(Self { addr, config, identity, needed, runtime, hub, state: Mutex::new(state) })
     }
@@ -346,17 +353,32 @@ impl Link {
         }
         state.failures = 0;
         state.hello = Some(hello);
-        state.server = server;
+        (state.server, state.listed, state.revoked) = (server, 0, false);
+    }
+
+    /// The handshake has looked before; the list may have changed since, and a connection that is used ends by nothing
+    /// else.
+    fn is_revoked(&self, state: &mut State) -> bool {
+        if let Some(list) = self.identity.tls().and_then(|tls| tls.revoked())
+            && list.version() != state.listed
+        {
+            state.listed = list.version();
+            state.revoked = state.server.as_ref().is_some_and(|server| list.has(&server.name));
+        }
+        state.revoked
     }
 
     /// Moves queued requests into the stream as far as the bounds allow, and the stream's bytes to an idle writer.
     pub(crate) fn feed(&self, writer: &mut Writer) -> View {
         let mut state = self.state.lock();
+        if self.is_revoked(&mut state) {
+            return View { closed: false, revoked: true, waiting: state.slots.waiting };
+        }
         state.admit(&self.config);
         if writer.pending() == 0 && !state.out.is_empty() {
             writer.take(&mut state.out);
         }
-        View { closed: matches!(state.phase, Phase::Closed), waiting: state.slots.waiting }
+        View { closed: matches!(state.phase, Phase::Closed), revoked: false, waiting: state.slots.waiting }
     }
 
     /// Whether an answer's payload is wanted, and the caller's own buffer for it if it is large enough.

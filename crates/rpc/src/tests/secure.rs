@@ -226,6 +226,30 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
+/// A server whose key was revoked would go on to be asked over the connections that others have to it, and answer.
+#[test]
+fn a_server_whose_key_was_revoked_is_asked_nothing_more() {
+    let keys = Keys::new();
+    let list = keys.dir.path().join("revoked");
+    std::fs::write(&list, "somebody\n").expect("a list");
+    let revoked = Arc::new(Revoked::read(&list).expect("read"));
+    let (server, _) = serve_as(keys.server(Mode::Required, 1), config());
+    let other = client_as(keys.server_with(Mode::Required, 2, Some(revoked.clone())));
+    assert!(echo(&other, &server).is_ok() && echo(&other, &server).is_ok());
+    std::fs::write(&list, "server-1-Required\n").expect("a list");
+    revoked.look().expect("read");
+    let Err(CallError::NotSent { cause, .. }) = echo(&other, &server) else { panic!("it was asked") };
+    assert!(cause.to_string().contains("revoked"), "{cause}");
+    let again = echo(&other, &server).expect_err("nor over a new connection");
+    assert!(matches!(again, CallError::NotSent { .. }), "{again}");
+    // Those that have no list, or another one, go on.
+    let third = client_as(keys.server(Mode::Required, 3));
+    assert!(echo(&third, &server).is_ok());
+    std::fs::write(&list, "").expect("a list");
+    revoked.look().expect("read");
+    until(|| echo(&other, &server).is_ok());
+}
+
 /// Strangers who begin a handshake and do not end it would keep memory and places, or the time of those who belong
 /// here.
 #[test]
