@@ -125,6 +125,7 @@ impl Contributor for Keeper {
         for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {
             self.transport.set_address(NodeId(node.id), node.address.clone());
         }
+        self.transport.learn_members(change);
     }
 }
 

@@ -173,6 +173,11 @@ impl RaftHost {
         self.transport.learn_address(node, address);
     }
 
+    /// Members of a partition's group as the cluster map names them.
+    pub(crate) fn named_members(&self, group: GroupId) -> Vec<NodeId> {
+        self.transport.named_members(group)
+    }
+
     /// The cluster, once it is known: checkpoints written from now on carry it. Repeating it costs nothing.
     pub fn set_cluster(&self, cluster: ClusterId) {
         // The first one stays: roles do not serve two.
@@ -295,6 +300,11 @@ impl RaftHost {
     /// What people are to know about this node's clock, if it differs from the others'.
     pub fn clock_problem(&self) -> Option<String> {
         self.clocks.problem(self.clock.now(), self.clock.wall())
+    }
+
+    /// This node.
+    pub(crate) fn node(&self) -> NodeId {
+        self.config.node
     }
 
     /// The feature level that this node announces.

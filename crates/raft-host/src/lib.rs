@@ -15,6 +15,7 @@ mod jobs;
 mod log_memory;
 mod mailbox;
 pub mod members;
+mod named;
 mod outbox;
 mod owner;
 mod pool;

@@ -11,6 +11,7 @@ mod freeze;
 mod gate;
 mod slumber;
 mod still_log;
+mod strangers;
 
 pub(crate) use checkpoints::Generations;
 pub use gate::told;
@@ -262,8 +263,11 @@ impl<S: StateMachine> Owner<S> {
         self.note_slumber();
     }
 
-    /// Messages of another history do not reach the core.
+    /// Messages of another history, and of strangers, do not reach the core.
     fn message(&mut self, message: RaftMessage) {
+        if self.is_strangers(&message) {
+            return;
+        }
         if let Ok(from) = u32::try_from(message.from) {
             self.parts.clocks.heard(NodeId(from), WallTime(message.wall_ns), self.parts.clock.now());
         }

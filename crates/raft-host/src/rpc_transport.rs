@@ -17,6 +17,7 @@ use cairn_wire::Opcode;
 use cairn_wire::audience::{Caller, Roles};
 use cairn_wire::error::WireError;
 use cairn_wire::frame::MESSAGE_MAX;
+use cairn_wire::manager::ClusterMap;
 use cairn_wire::raft::{
     AcceptLossRequest, FetchCheckpointRequest, FetchCheckpointResponse, GroupMembersRequest, RaftBatch,
     TakeCheckpointRequest,
@@ -27,6 +28,7 @@ use prost::Message;
 use crate::error::HostError;
 use crate::host::RaftHost;
 use crate::members::MembersAsk;
+use crate::named::NamedMembers;
 use crate::transport::{FetchError, RaftTransport};
 
 /// Bytes of messages put into one frame; leaves room for the frame's own fields.
@@ -39,13 +41,14 @@ const FETCHES_MAX: usize = 64;
 /// Sends over a shared client to the addresses it was told.
 pub struct RpcTransport {
     client: Client,
+    named: NamedMembers,
     peers: RwLock<BTreeMap<NodeId, (String, Peer)>>,
 }
 
 impl RpcTransport {
     /// Knows nobody yet.
     pub fn new(client: Client) -> Self {
-        Self { client, peers: RwLock::default() }
+        Self { client, named: NamedMembers::default(), peers: RwLock::default() }
     }
 
     /// Where a node is reached ("host:port"). Repeating the known one costs nothing.
@@ -56,6 +59,11 @@ impl RpcTransport {
         }
         let peer = self.client.peer(&address);
         self.peers.write().insert(node, (address, peer));
+    }
+
+    /// Takes what a map, or a change of it, says of the members of partitions.
+    pub fn learn_members(&self, change: &ClusterMap) {
+        self.named.learn(change);
     }
 
     /// The address of a node, if known.
@@ -99,6 +107,14 @@ impl RaftTransport for RpcTransport {
 
     fn learn_address(&self, node: NodeId, address: &str) {
         self.set_address(node, address);
+    }
+
+    fn may_be_member(&self, group: GroupId, node: NodeId) -> bool {
+        self.client.identity().tls().is_none() || self.named.has(group, node)
+    }
+
+    fn named_members(&self, group: GroupId) -> Vec<NodeId> {
+        self.named.of(group)
     }
 
     fn fetch(
@@ -172,6 +188,25 @@ impl RaftService {
 }
 
 impl RaftService {
+    /// Servers get the state of their own groups alone, and accept losses of these: names of a volume are for those who
+    /// serve it. Whoever is offered a checkpoint is a member by the leader's own configuration, so no healthy one is
+    /// refused; what comes in on this server's admin socket is its own.
+    fn may_have(&self, peer: &PeerInfo, group: u32) -> Result<(), WireError> {
+        may_have_state(peer, group)?;
+        let is_server = peer.holder.as_ref().is_some_and(|holder| matches!(holder.caller, Caller::Node(_)));
+        if !is_server || group == GroupId::MANAGER.get() {
+            return Ok(());
+        }
+        let status = self.host.status(GroupId(group));
+        let members = status.map(|status| status.core.members).unwrap_or_default();
+        let known = members.voters.iter().chain(&members.learners).copied().chain([self.host.node()]);
+        if peer.speaks_for_one_of(known.chain(self.host.named_members(GroupId(group)))) {
+            return Ok(());
+        }
+        let text = format!("the state of group {group} is for its members; if this node became one just now: repeat");
+        Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
     /// Answered when the file is written. A group that is not open here: `NotFound`.
     fn take_checkpoint(&self, request: TakeCheckpointRequest, reply: Reply) {
         let group = GroupId(request.group);
@@ -259,7 +294,7 @@ impl Service for RaftService {
             },
             Some(Opcode::FetchCheckpoint) => match request
                 .decode::<FetchCheckpointRequest>()
-                .and_then(|message| may_have_state(request.peer, message.group).map(|()| message))
+                .and_then(|message| self.may_have(request.peer, message.group).map(|()| message))
             {
                 Ok(message) => {
                     let sender = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -279,7 +314,7 @@ impl Service for RaftService {
             Some(Opcode::AcceptLoss) => match request.decode::<AcceptLossRequest>().and_then(|message| {
                 // A manager passes on what an administrator of its machine asks.
                 let is_manager = request.peer.must_have(Roles::MANAGER, "that of another group").is_ok();
-                let may = if is_manager { Ok(()) } else { may_have_state(request.peer, message.group) };
+                let may = if is_manager { Ok(()) } else { self.may_have(request.peer, message.group) };
                 may.map(|()| message)
             }) {
                 Ok(message) => self.accept_loss(message, reply),
@@ -287,7 +322,7 @@ impl Service for RaftService {
             },
             Some(Opcode::TakeCheckpoint) => match request
                 .decode::<TakeCheckpointRequest>()
-                .and_then(|message| may_have_state(request.peer, message.group).map(|()| message))
+                .and_then(|message| self.may_have(request.peer, message.group).map(|()| message))
             {
                 Ok(message) => self.take_checkpoint(message, reply),
                 Err(error) => reply.err(error),

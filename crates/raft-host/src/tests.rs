@@ -11,4 +11,5 @@ mod panics;
 mod rpc;
 mod single;
 mod sleep;
+mod strangers;
 mod three;

@@ -3,7 +3,7 @@
 //!
 //! | message | refused when |
 //! |---|---|
-//! | any | not for this member, from itself or nobody, term 0, numbers beyond 2^62 |
+//! | any | not for this member, from itself or nobody, term 0, numbers beyond 2^62, a term to which no elections lead |
 //! | append | entries not consecutive behind `index`, terms not ascending or beyond the leader's, a position whose index is zero and term not (or the reverse) |
 //! | append answer | it matches more than the log has |
 //! | heartbeat | its commit index lies behind the last entry: taken without the commit index |
@@ -11,8 +11,11 @@
 //! | start an election | not from the leader of this term, or while something is not durable yet |
 //! | others | never |
 
+use cairn_types::{era_of, first_term};
 use raft::eraftpb::{Message, MessageType};
 
+/// A group has not had more elections than this since a member of it was heard last: one a second for half a year.
+const TERMS_BEYOND: u64 = 1 << 24;
 /// Largest term or index taken from a peer: leaves room for counting on.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
@@ -41,6 +44,9 @@ pub(crate) fn check(message: &mut Message, own: &Own) -> Result<(), &'static str
         [message.term, message.log_term, message.index, message.commit, message.commit_term, message.reject_hint];
     if numbers.iter().any(|&number| number > NUMBER_MAX) {
         return Err("a number in it is absurd");
+    }
+    if is_absurd(message.term, own.term) {
+        return Err("no elections lead to its term");
     }
     let kind = message.get_msg_type();
     if kind != MessageType::MsgAppend && !message.entries.is_empty() {
@@ -72,6 +78,20 @@ pub(crate) fn check(message: &mut Message, own: &Own) -> Result<(), &'static str
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a term cannot be one of a member's group. Whoever gave it would use up the terms that there are: the group
+/// could elect nobody any more, for good.
+///
+/// No healthy member is refused for it: a term grows by one with an election, and a member that was away that long has
+/// missed no more of them. One that begins with nothing, and has no term of this era yet, takes any of the first half
+/// of an era. What else is of another era is not looked at here: it does not reach a member that has anything.
+pub(crate) fn is_absurd(term: u64, own: u64) -> bool {
+    let era = era_of(term);
+    if era == era_of(own) && own > 0 {
+        return term > own.saturating_add(TERMS_BEYOND);
+    }
+    term - first_term(era) > first_term(1) / 2
 }
 
 fn append(message: &Message) -> Result<(), &'static str> {
@@ -106,4 +126,31 @@ fn snapshot(message: &Message, own: u64) -> Result<(), &'static str> {
         return Err("its snapshot does not know this member");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One message would end a group for good; or a member that was away, or that begins, could never come back.
+    #[test]
+    fn terms_to_which_no_elections_lead_are_absurd() {
+        let era = first_term(1_795_000_000);
+        for (term, own) in [(1, 0), (9, 8), (3, 900), (1 << 20, 1), (era + 1, 0), (era + 5, era), (era + 9, 7)] {
+            assert!(!is_absurd(term, own), "{term} for {own}");
+        }
+        assert!(!is_absurd(1 << 25, 0), "it begins with nothing");
+        for (term, own) in [(1 << 25, 1), ((1 << 30) - 1, 0), (era + (1 << 29) + 1, 0), (era + (1 << 25), era + 4)] {
+            assert!(is_absurd(term, own), "{term} for {own}");
+        }
+        // All that a member can be talked into leaves terms for the elections of ages.
+        let own = Own { id: 1, term: 7, leader: 0, last: 4, is_leader: false, persisting: false };
+        for kind in [MessageType::MsgHeartbeat, MessageType::MsgRequestVote, MessageType::MsgHeartbeatResponse] {
+            let mut message = Message { to: 1, from: 2, term: first_term(1) - 1, ..Message::default() };
+            message.set_msg_type(kind);
+            assert_eq!(check(&mut message, &own), Err("no elections lead to its term"));
+            message.term = 8;
+            assert_eq!(check(&mut message, &own), Ok(()));
+        }
+    }
 }

@@ -145,6 +145,11 @@ impl PeerInfo {
         }
     }
 
+    /// Whether it may speak for one of these nodes.
+    pub fn speaks_for_one_of(&self, nodes: impl IntoIterator<Item = NodeId>) -> bool {
+        self.holder.is_none() || nodes.into_iter().any(|node| self.may_speak_for(node).is_ok())
+    }
+
     fn speaks_not_for(&self, node: NodeId) -> WireError {
         let name = self.holder.as_ref().map_or("nobody", |holder| &holder.name);
         WireError::new(ErrorCode::NotPermitted, format!("the key of {name} does not speak for node {}", node.get()))

@@ -9,7 +9,7 @@ use cairn_wire::manager::{ClusterMap, HeartbeatRequest};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Keeps the addresses of the other nodes for Raft as the map tells them.
+/// Keeps the addresses of the other nodes for Raft as the map tells them, and who is a member of what.
 pub(super) struct AddressBook {
     pub(super) transport: Arc<RpcTransport>,
     pub(super) node_keys: Arc<NodeKeys>,
@@ -21,6 +21,7 @@ impl Contributor for AddressBook {
             self.transport.set_address(NodeId(node.id), node.address.clone());
         }
         self.node_keys.learn_map(change);
+        self.transport.learn_members(change);
     }
 }
 

@@ -114,6 +114,8 @@ pub(crate) struct Switch {
     cut: Mutex<Vec<NodeId>>,
     messages: AtomicU64,
     beats: AtomicU64,
+    /// Those that may be members, besides those that are; `None`: everybody, as without keys.
+    pub named: Mutex<Option<Vec<NodeId>>>,
 }
 
 impl Switch {
@@ -160,6 +162,10 @@ impl RaftTransport for Port {
         if let Some(host) = self.switch.host(self.node, to) {
             host.deliver(batch);
         }
+    }
+
+    fn may_be_member(&self, _group: GroupId, node: NodeId) -> bool {
+        self.switch.named.lock().as_ref().is_none_or(|named| named.contains(&node))
     }
 
     fn fetch(

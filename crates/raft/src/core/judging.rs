@@ -5,7 +5,7 @@ use raft::eraftpb::Message;
 
 use super::{GroupCore, node_id};
 use crate::marks::{ASK, Mark, Shut, TELL, Teller, note};
-use crate::validate::NUMBER_MAX;
+use crate::validate::{NUMBER_MAX, is_absurd};
 use crate::{HardState, Output, Position, Refused};
 
 /// Wire code of a leader's heartbeat.
@@ -127,6 +127,17 @@ impl GroupCore {
         conf.voters.iter().chain(&conf.voters_outgoing).copied()
     }
 
+    /// Whether it is a member by the last applied entry, voting or not. Before this member has any entry it knows none.
+    pub fn has_member(&self, id: u64) -> bool {
+        self.is_member(id)
+    }
+
+    /// Whether somebody who may be none of the group asks whether he is one, as one does that was put out meanwhile:
+    /// nothing else in such a message counts.
+    pub fn is_question(message: &RaftMessage) -> bool {
+        message.kind == ASK
+    }
+
     fn is_member(&self, id: u64) -> bool {
         let conf = self.node.store().conf();
         [&conf.voters, &conf.voters_outgoing, &conf.learners, &conf.learners_next].iter().any(|set| set.contains(&id))
@@ -186,7 +197,13 @@ impl GroupCore {
 
     fn mark_of_own(&self, wire: &RaftMessage) -> Option<Mark> {
         let own = self.node.raft.id;
-        wire.marks.iter().filter_map(Mark::read).find(|(id, _)| *id == own).map(|(_, mark)| mark)
+        self.sound_marks(wire).find(|(id, _)| *id == own).map(|(_, mark)| mark)
+    }
+
+    /// Without those that nobody can have: whoever believed them of itself would wait for ever to get so far.
+    fn sound_marks(&self, wire: &RaftMessage) -> impl Iterator<Item = (u64, Mark)> {
+        let term = self.node.raft.term;
+        wire.marks.iter().filter_map(Mark::read).filter(move |(_, mark)| !is_absurd(mark.term, term))
     }
 
     /// What any message says of marks: its sender's own, and a leader's heartbeat those of all.
@@ -200,7 +217,8 @@ impl GroupCore {
             return self.look_at_gate();
         }
         let leads = wire.kind == HEARTBEAT && wire.term >= self.node.raft.term;
-        for (id, mark) in wire.marks.iter().filter_map(Mark::read) {
+        let marks: Vec<(u64, Mark)> = self.sound_marks(wire).collect();
+        for (id, mark) in marks {
             if id == self.node.raft.id {
                 if leads && let Some(from) = node_id(wire.from) {
                     self.gate.known(mark, Teller::Member(from));
