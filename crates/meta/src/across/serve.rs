@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cairn_meta_core::{Amounts, Namespace, Outcome, TxId};
-use cairn_rpc::{Reply, Request};
-use cairn_types::{ErrorCode, PartitionId};
+use cairn_node_agent::MapView;
+use cairn_rpc::{PeerInfo, Reply, Request};
+use cairn_types::{ErrorCode, NodeId, PartitionId, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
@@ -37,6 +38,11 @@ pub(crate) fn serve(
     if request.peer.hello.kind != PeerKind::Server {
         let text = format!("{} is what servers ask each other", opcode.name());
         return reply.err(WireError::new(ErrorCode::NotPermitted, text));
+    }
+    if !serves_the_volume(partition, request.peer) {
+        let error = stranger(partition, opcode);
+        request.peer.note_refusal(opcode, &error);
+        return reply.err(error);
     }
     if let Err(not_leader) = partition.handle.read_permit() {
         return reply.err(partition.state.common.not_leader(not_leader.hint));
@@ -91,6 +97,36 @@ pub(crate) fn serve(
         Ok(answer) => reply.ok_with(|out| out.extend_from_slice(&answer), ()),
         Err(error) => reply.err(error),
     }
+}
+
+/// Whether who asks serves a partition of the same volume, by the map that was heard, or is a member of this one: the
+/// key of another metadata server changes nothing of it.
+///
+/// No healthy server is refused for long: the map names a node before its group takes it (`member_change` of the
+/// managers), and is heard here within a second. What servers ask each other is repeated, and this refusal asks for it.
+/// Where no manager answers since this server started it knows its own members, which serve all partitions of a volume
+/// in a cluster of few metadata servers; others wait, as they do for the leaders' addresses, which are in the map.
+fn serves_the_volume(partition: &Partition, peer: &PeerInfo) -> bool {
+    if serves(&partition.state.common.map.read(), partition.state.volume, peer) {
+        return true;
+    }
+    let members = partition.handle.status().core.members;
+    peer.speaks_for_one_of(members.voters.into_iter().chain(members.learners))
+}
+
+fn serves(map: &MapView, volume: VolumeId, peer: &PeerInfo) -> bool {
+    let partitions = map.partitions().filter(|other| other.volume == volume.get() && !other.removed);
+    peer.speaks_for_one_of(partitions.flat_map(|other| other.nodes.iter().copied().map(NodeId)))
+}
+
+#[cold]
+fn stranger(partition: &Partition, opcode: Opcode) -> WireError {
+    let text = format!(
+        "{} is for those who serve {}, and the map that was heard here does not name this server as one of them; repeat",
+        opcode.name(),
+        partition.state.volume
+    );
+    WireError::new(ErrorCode::Unavailable, text)
 }
 
 /// What a partition has to know before it is led, or before it raises its floor of ended sessions.
@@ -252,5 +288,61 @@ fn above(partition: &Partition, request: &AboveTxRequest) -> Result<AboveTxRespo
             Ok(AboveTxResponse { directories: Vec::new(), locked: true })
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_rpc::{Audit, Identity};
+    use cairn_types::ClusterId;
+    use cairn_wire::audience::{Caller, Roles};
+    use cairn_wire::hello::Hello;
+    use cairn_wire::holder::Holder;
+    use cairn_wire::manager::{ClusterMap, Partition};
+    use cairn_wire::protection::Protection;
+    use cairn_wire::rights::Rights;
+
+    fn peer(node: u32, with_key: bool) -> PeerInfo {
+        let identity = Identity::new(ClusterId([1; 16]), PeerKind::Server, NodeId(99));
+        let holder = Holder {
+            name: format!("meta{node}"),
+            caller: Caller::Node(Roles::META),
+            node: NodeId(0),
+            until: u64::MAX,
+            rights: Rights::everything(),
+        };
+        PeerInfo {
+            addr: "127.0.0.1:9".parse().expect("an address"),
+            hello: Hello { node: NodeId(node), ..identity.hello() },
+            version: 1,
+            holder: Some(holder).filter(|_| with_key),
+            protection: Protection::Private,
+            audit: Audit::default(),
+            node_keys: identity.node_keys().clone(),
+        }
+    }
+
+    /// The key of any metadata server would change every volume; or a member that comes not be heard by the others.
+    #[test]
+    fn what_partitions_tell_each_other_comes_from_servers_of_the_volume() {
+        let partition = |id, volume, nodes: &[u32], removed| Partition {
+            id,
+            volume,
+            nodes: nodes.to_vec(),
+            removed,
+            ..Partition::default()
+        };
+        let mut map = MapView::default();
+        let partitions =
+            vec![partition(1, 1, &[21], false), partition(2, 1, &[22, 25], false), partition(3, 2, &[23], false)];
+        assert!(map.apply(&ClusterMap { version: 5, partitions, ..ClusterMap::default() }));
+        let may = |map: &MapView, node| serves(map, VolumeId(1), &peer(node, true));
+        assert!([21, 22, 25].into_iter().all(|node| may(&map, node)), "its own partition, and another of the volume");
+        assert!(!may(&map, 23) && !may(&map, 24), "another volume's, and nobody's");
+        assert!(serves(&map, VolumeId(1), &peer(24, false)), "without keys nobody knows");
+        let partitions = vec![partition(1, 1, &[21, 24], false), partition(2, 1, &[22, 25], true)];
+        assert!(map.apply(&ClusterMap { base_version: 5, version: 6, partitions, ..ClusterMap::default() }));
+        assert!(may(&map, 24) && !may(&map, 22), "who comes is in the map before; whose partition is gone is not");
     }
 }
