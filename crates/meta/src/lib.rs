@@ -23,6 +23,7 @@ mod digest;
 mod duties;
 mod ends;
 mod error;
+mod file_work;
 mod free;
 mod fsck;
 mod garbage;

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use cairn_rpc::Request;
 use cairn_types::{ErrorCode, PartitionId, VolumeId};
 use cairn_wire::Opcode;
-use cairn_wire::audience::{Audience, Reach};
+use cairn_wire::audience::Reach;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
     AccessRequest, CreateRequest, HoldRequest, MetaHeader, OpenRequest, PublishAttributesRequest, ReadStaleRequest,
@@ -169,7 +169,7 @@ fn changes(opcode: Opcode, message: &[u8]) -> Result<bool, WireError> {
             let lock = SetLockRequest::decode(message).map_err(|_| bad())?;
             lock.kind == POSIX && lock.r#type == WRITE_LOCK
         }
-        _ => opcode.audience() != Audience::Clients(Reach::Read),
+        _ => opcode.audience().reach() != Some(Reach::Read),
     })
 }
 

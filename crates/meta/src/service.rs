@@ -24,6 +24,7 @@ use prost::Message;
 
 use crate::across::{self, Mutation, Work};
 use crate::ends::{self, Asked, End};
+use crate::file_work;
 use crate::header::Head;
 use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
@@ -71,6 +72,10 @@ impl Service for MetaServer {
             && let Err(error) =
                 rights::judge(self.common(), limits, opcode, request.message, (id, partition.map(Arc::as_ref)))
         {
+            request.peer.note_refusal(opcode, &error);
+            return self.refuse(reply, error);
+        }
+        if let Some(error) = file_work::flaw(request.peer.holder.as_ref(), opcode, request.message) {
             request.peer.note_refusal(opcode, &error);
             return self.refuse(reply, error);
         }

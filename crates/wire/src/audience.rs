@@ -19,6 +19,8 @@ impl Roles {
     pub const DATA: Self = Self(4);
     /// Any of them.
     pub const ALL: Self = Self(7);
+    /// None of them.
+    pub const NONE: Self = Self(0);
 
     const NAMES: [(Self, &'static str); 3] = [(Self::MANAGER, "manager"), (Self::META, "meta"), (Self::DATA, "data")];
 
@@ -64,7 +66,7 @@ pub enum Caller {
     Client,
     /// Changes the cluster, and works with files.
     Admin,
-    /// A server of the cluster. It asks what clients ask too (jobs, moves of packs). A manager passes on what
+    /// A server of the cluster. It asks some of what clients ask, too (jobs, moves of packs). A manager passes on what
     /// administrators of its machine ask.
     Node(Roles),
 }
@@ -88,6 +90,9 @@ pub enum Reach {
 pub enum Audience {
     /// Everybody who has a key, as far as it reaches.
     Clients(Reach),
+    /// Clients and administrators, as far as their keys reach, managers, and servers with one of the roles. A server
+    /// has no rights of a user that anybody could look at: what it does not need for files is not for its key.
+    ClientsAndNodes(Reach, Roles),
     /// Administrators, and managers, which could change the cluster without being asked.
     Admins,
     /// Servers with one of the roles.
@@ -102,21 +107,47 @@ impl Audience {
     /// Whether this caller belongs to it.
     pub const fn has(self, caller: Caller) -> bool {
         match (self, caller) {
-            (Self::Clients(_), _) | (Self::Admins | Self::AdminsAndNodes(_), Caller::Admin) => true,
+            (Self::Clients(_), _)
+            | (Self::ClientsAndNodes(..), Caller::Client | Caller::Admin)
+            | (Self::Admins | Self::AdminsAndNodes(_), Caller::Admin) => true,
             (Self::Admins, Caller::Node(has)) => has.meets(Roles::MANAGER),
+            (Self::ClientsAndNodes(_, roles), Caller::Node(has)) => has.meets(Roles::MANAGER.with(roles)),
             (Self::Nodes(roles) | Self::AdminsAndNodes(roles), Caller::Node(has)) => roles.meets(has),
             _ => false,
         }
+    }
+
+    /// What of volumes it is about, where clients ask for it.
+    pub const fn reach(self) -> Option<Reach> {
+        match self {
+            Self::Clients(reach) | Self::ClientsAndNodes(reach, _) => Some(reach),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Reach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NoVolume => "holders of any key",
+            Self::Own => "holders of any key, who are told of their volumes",
+            Self::Read => "holders of a key for the volume",
+            Self::Write => "holders of a key that may change the volume",
+        })
     }
 }
 
 impl std::fmt::Display for Audience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Clients(Reach::NoVolume) => f.write_str("holders of any key"),
-            Self::Clients(Reach::Own) => f.write_str("holders of any key, who are told of their volumes"),
-            Self::Clients(Reach::Read) => f.write_str("holders of a key for the volume"),
-            Self::Clients(Reach::Write) => f.write_str("holders of a key that may change the volume"),
+            Self::Clients(reach) => write!(f, "{reach}"),
+            Self::ClientsAndNodes(reach, roles) if roles.is_none() => {
+                write!(f, "{reach}; of servers managers alone")
+            }
+            Self::ClientsAndNodes(reach, roles) => {
+                let roles = Roles::MANAGER.with(*roles).to_string().replace('+', " or ");
+                write!(f, "{reach}; of servers those with the role {roles}")
+            }
             Self::Admins => f.write_str("administrators and managers"),
             Self::Nodes(roles) if *roles == Roles::ALL => f.write_str("servers"),
             Self::Nodes(roles) => write!(f, "servers with the role {}", roles.to_string().replace('+', " or ")),
@@ -144,26 +175,31 @@ impl Opcode {
     pub const fn audience(self) -> Audience {
         use Opcode::*;
         const LOGS: Roles = Roles::MANAGER.with(Roles::META);
+        // Data servers write files anew: they move what is in packs, encode, convert. Anything else that changes a
+        // volume, names above all, no server asks for; each ends its own changes in its own log.
+        const FILE_WORK: Audience = Audience::ClientsAndNodes(Reach::Write, Roles::DATA);
+        const NO_SERVER: Audience = Audience::ClientsAndNodes(Reach::Write, Roles::NONE);
         match self {
             Ping | ProcessStats | GetConfig => Audience::Clients(Reach::NoVolume),
             GetMap | OpenSession | Status | ListJobs | BadBlocks => Audience::Clients(Reach::Own),
             ReportMember | Read | ReportBadBlock | ListChunks => Audience::Clients(Reach::Read),
-            EnsurePgs | StartJob | CancelJob | Allocate | Append | Sync | Seal | Overwrite | RecordAppend => {
-                Audience::Clients(Reach::Write)
-            }
+            // Leaders of partitions have what was written without a sync sealed.
+            Seal => Audience::Clients(Reach::Write),
+            EnsurePgs | Allocate | Append | Sync | Overwrite | RecordAppend => FILE_WORK,
+            StartJob | CancelJob => NO_SERVER,
             Lookup | Resolve | Getattr | Readlink | Readdir | GetExtents | GetXattr | ListXattr | Statfs | Access
             | Open | GetattrMany | GetLock | WaitLock | GetQuota | ListQuotas | ReadStale | GetAppend | WaitChange
             | ListSnapshots | ListChanged | StageStatus => Audience::Clients(Reach::Read),
             // What a reader needs as well: it holds what it has open, and locks it.
-            Hold | Release | KeepAlive | EndSession | SetLock => Audience::Clients(Reach::Read),
+            Hold | Release | KeepAlive | EndSession => Audience::ClientsAndNodes(Reach::Read, Roles::DATA),
+            SetLock => Audience::ClientsAndNodes(Reach::Read, Roles::NONE),
+            // Of Setattr and Publish no more than layout and places (`meta`, `file_work.rs`).
+            Setattr | Publish | Discard | PublishAppend | CloseAppend => FILE_WORK,
             // A check mends, and is for root. Only who writes needs a turn.
-            Fsck | ShardDirectory | AppendTurn => Audience::Clients(Reach::Write),
-            Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir | RemoveTree | Rename | Setattr
-            | SetXattr | RemoveXattr | Publish | Discard | Punch | SetQuota | OverwriteLease | CloneRange
-            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | PublishAppend | CloseAppend | Batch
-            | EndDelegations | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => {
-                Audience::Clients(Reach::Write)
-            }
+            Fsck | ShardDirectory | AppendTurn | Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir
+            | RemoveTree | Rename | SetXattr | RemoveXattr | Punch | SetQuota | OverwriteLease | CloneRange
+            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | Batch | EndDelegations | CreateSnapshot
+            | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => NO_SERVER,
 
             CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
             | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub
@@ -214,14 +250,42 @@ mod tests {
             if opcode.is_meta_mutation() {
                 assert_eq!(audience == Audience::Nobody, opcode.is_internal(), "{name}");
             }
-            let is_for_clients = matches!(audience, Audience::Clients(_));
+            let is_for_clients = audience.reach().is_some();
             assert!(!audience.has(Caller::Client) || is_for_clients, "{name}");
             // What is logged changes the volume, but for what readers hold.
             let holds = ["Hold", "Release", "KeepAlive", "EndSession", "SetLock"].contains(&name);
             if is_for_clients && opcode.is_meta_mutation() {
-                assert_eq!(audience == Audience::Clients(Reach::Read), holds, "{name}");
+                assert_eq!(audience.reach() == Some(Reach::Read), holds, "{name}");
             }
             assert!(!audience.has(Caller::Client) || audience.has(Caller::Admin), "{name}");
+        }
+    }
+
+    /// A stolen server's key would be root in every volume, or servers could not do their work on files.
+    #[test]
+    fn servers_ask_of_volumes_what_work_on_files_needs() {
+        use Opcode::*;
+        let asks = |opcode: &Opcode, roles| opcode.audience().has(Caller::Node(roles));
+        let of_data = |opcode: &&Opcode| opcode.is_meta_mutation() && asks(opcode, Roles::DATA);
+        let work: Vec<Opcode> = Opcode::ALL.iter().filter(of_data).copied().collect();
+        let wanted = [Setattr, Publish, Discard, PublishAppend, CloseAppend, Hold, Release, KeepAlive, EndSession];
+        assert!(work.len() == wanted.len() && wanted.iter().all(|opcode| work.contains(opcode)), "{work:?}");
+        for opcode in Opcode::ALL {
+            let name = opcode.name();
+            assert!(!opcode.is_meta_mutation() || !asks(opcode, Roles::META), "{name} of a metadata server");
+            // Combined nodes have one key, and whoever has a manager has the cluster.
+            let with_manager = opcode.audience().reach().is_none() || asks(opcode, Roles::MANAGER);
+            assert!(with_manager, "{name} of a manager");
+            for reader in [Roles::DATA, Roles::META].into_iter().filter(|_| !opcode.is_meta_mutation()) {
+                let reads = opcode.audience().reach().is_some_and(|reach| reach != Reach::Write);
+                assert!(!reads || asks(opcode, reader), "{name} only reads");
+            }
+        }
+        for needed in [EnsurePgs, Allocate, Append, Sync, Seal, RecordAppend, Overwrite, GetExtents, OpenSession] {
+            assert!(asks(&needed, Roles::DATA), "{}", needed.name());
+        }
+        for other in [StartJob, CancelJob, Fsck, ShardDirectory, AppendTurn, SetLock, SetQuota, RemoveTree] {
+            assert!(!asks(&other, Roles::DATA) && other.audience().has(Caller::Client), "{}", other.name());
         }
     }
 

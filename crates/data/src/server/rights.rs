@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use cairn_rpc::Request;
 use cairn_types::{DiskId, ErrorCode, PgId, VolumeId};
 use cairn_wire::Opcode;
-use cairn_wire::audience::{Audience, Reach};
+use cairn_wire::audience::Reach;
 use cairn_wire::data::{AllocateRequest, ChunkHeader, ListChunksRequest};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::ClusterMap;
@@ -83,7 +83,7 @@ impl Inner {
             let text = format!("{disk} has not heard yet which volume {pg} belongs to; repeat");
             return Err(WireError::new(ErrorCode::Overloaded, text));
         };
-        let changes = opcode.audience() != Audience::Clients(Reach::Read);
+        let changes = opcode.audience().reach() != Some(Reach::Read);
         match access {
             None => Err(unknown_pg(disk, pg)),
             Some(Access::Read) if changes => Err(read_only(holder, opcode)),

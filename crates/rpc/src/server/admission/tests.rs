@@ -74,6 +74,8 @@ fn every_operation_is_answered_to_those_it_is_for_and_to_nobody_else() {
             let wanted = match (opcode.audience(), caller) {
                 (Audience::Nobody, _) => false,
                 (Audience::Clients(_), _) => true,
+                (Audience::ClientsAndNodes(..), Caller::Client | Caller::Admin) => true,
+                (Audience::ClientsAndNodes(_, of), Caller::Node(has)) => of.with(Roles::MANAGER).meets(has),
                 (Audience::Admins, Caller::Client) => false,
                 (Audience::Admins, Caller::Admin) => true,
                 (Audience::Admins, Caller::Node(has)) => has.meets(Roles::MANAGER),
