@@ -49,6 +49,7 @@ mod rights;
 mod scrub;
 mod seal_old;
 mod seen;
+mod senders;
 mod settle;
 mod several;
 mod slot;

@@ -127,11 +127,24 @@ fn room(state: &State, disk: DiskId, volume: VolumeId) -> usize {
     left.min(share(state).saturating_sub(carried().filter(|pg| pg.volume == volume).count()))
 }
 
-/// Whether a group can be as full as somebody says who writes to it: a disk of it has little room, or is not known.
+/// Whether a group can be as full as somebody says who writes to it: a disk of it has little room, or is not known; or
+/// a member says that its indices are used up.
 pub fn may_be_full(state: &State, soft: &Soft, pg: &Pg) -> bool {
     let mut serving = pg.members.iter().filter(|member| member.state == MemberState::Serving);
-    serving.any(|m| !soft.disks.contains_key(&m.disk) || state.free_above_reserve(m.disk, soft) < WRITTEN_AT_ONCE)
+    is_used_up(soft, pg)
+        || serving
+            .any(|m| !soft.disks.contains_key(&m.disk) || state.free_above_reserve(m.disk, soft) < WRITTEN_AT_ONCE)
 }
+
+/// Whether a serving member knows that all indices were given out: that never changes again.
+fn is_used_up(soft: &Soft, pg: &Pg) -> bool {
+    let mut serving = pg.members.iter().filter(|member| member.state == MemberState::Serving);
+    serving.any(|member| soft.used_up.contains(&(pg.id, member.disk)))
+}
+
+/// From this mark on a group counts as used up if a writer says so: what primaries reserve at a time is less than what
+/// is left.
+pub const INDICES_END: u32 = u32::MAX - (1 << 20);
 
 /// More than is written to a disk from one heartbeat to the next.
 const WRITTEN_AT_ONCE: u64 = 8 << 30;
@@ -181,7 +194,9 @@ pub fn reopen(state: &State, soft: &Soft, volume: VolumeId, class: impl Into<PgC
         serving.all(|m| state.free_above_reserve(m.disk, soft) > 0)
     };
     let closed = state.pgs().filter(|pg| pg.volume == volume && pg.class() == class && !pg.open && !pg.retired);
-    let able = closed.filter(|pg| pg.has_write_minimum() && has_room(pg) && !but_for.contains(&pg.id.get()));
+    let able = closed.filter(|pg| {
+        pg.has_write_minimum() && has_room(pg) && !is_used_up(soft, pg) && !but_for.contains(&pg.id.get())
+    });
     let mut found: Vec<&Pg> = able.collect();
     found.sort_by_key(|pg| !pg.is_complete());
     found.truncate(need(state, volume, class).missing.min(GROUPS_MAX));

@@ -6,7 +6,7 @@ use crate::items::DiskState;
 use crate::state::State;
 use cairn_types::{DiskId, Epoch, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::manager::PartitionReport;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Load of a disk as last reported.
@@ -47,6 +47,8 @@ pub struct Soft {
     pub disks: BTreeMap<DiskId, DiskLoad>,
     /// Largest used bytes that any member reported.
     pub pg_used: BTreeMap<PgId, u64>,
+    /// Members whose mark of given indices is at its end, as their nodes say.
+    pub used_up: BTreeSet<(PgId, DiskId)>,
     /// What syncing members cannot get from anybody, in words.
     pub pg_waits: BTreeMap<(PgId, DiskId), String>,
     /// Why members that are lost for long are not replaced, and what would help, in words.

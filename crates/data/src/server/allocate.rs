@@ -13,11 +13,13 @@ use cairn_wire::error::WireError;
 use tokio::sync::oneshot;
 
 use super::member::{Member, PgMemory, bad_request};
-use super::{Inner, Refused};
+use super::{Inner, Refused, senders};
 use crate::disk::DiskStore;
 
 /// Indices that one request may ask for.
 const COUNT_MAX: u32 = 64;
+/// No member is so many indices ahead of the primary: of chunks they would be a PiB.
+const MARKS_AHEAD: u32 = 1 << 24;
 /// Requests that wait for a reservation; further ones are refused as overload.
 const WAITING_MAX: usize = 1024;
 
@@ -139,8 +141,9 @@ impl Inner {
         let answers = self.ask_each(&member.pg, Opcode::ReserveIndices, questions).await;
         let here = raise_mark(member.store.clone(), member.pg.clone(), mark).await?;
         let mut seen = Some(here).filter(|reached| *reached > mark).unwrap_or(0);
-        for (_, answer) in answers {
+        for (disk, answer) in answers {
             let answer: ReserveIndicesResponse = answer?;
+            check_mark(&member.pg, disk, mark, answer.high_water)?;
             if answer.high_water > mark {
                 // Another primary went further: nothing below its mark is given out here.
                 seen = seen.max(answer.high_water);
@@ -167,6 +170,7 @@ impl Inner {
                 let (pg, disk) = (member.pg.pg, member.disk);
                 return Err(self.refuse(fence::Fence::NotServing { pg, disk, state }));
             }
+            senders::check_primarys(request.peer, &member.pg, Opcode::ReserveIndices)?;
             Ok((member, asked.high_water))
         });
         let (member, mark) = match checked {
@@ -178,6 +182,18 @@ impl Inner {
             reply.result(raised.map(|high_water| ReserveIndicesResponse { high_water }));
         })
     }
+}
+
+/// A member that says that others went on so far would use up the group's indices with one answer. The next primary
+/// goes on above what its own disk has, and members lack no more than what was reserved while they caught up, which
+/// their copy of the list of chunks brings, so no healthy one is ever so far ahead of it. Where all members are
+/// older copies of themselves the highest mark is asked for before (`raise_to_highest`).
+fn check_mark(pg: &PgStateRecord, disk: DiskId, wanted: u32, found: u32) -> Result<(), WireError> {
+    if found.saturating_sub(wanted) <= MARKS_AHEAD {
+        return Ok(());
+    }
+    let text = format!("{disk} says that indices of {} were given out up to {found}, far beyond {wanted}", pg.pg);
+    Err(WireError::chain_failed(disk.get(), text))
 }
 
 /// Gives indices to one who asked; the caller has seen that there are enough.
@@ -226,4 +242,33 @@ pub(super) async fn raise_mark(store: Arc<DiskStore>, pg: Arc<PgStateRecord>, ma
 /// Disks of a group besides one.
 pub(super) fn others(pg: &PgStateRecord, disk: DiskId) -> Vec<DiskId> {
     fence::receivers(pg).filter(|other| *other != disk).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_types::{ClusterId, PgId, Scheme, VolumeId};
+
+    /// One member would end a group for good by a word; or one that is a little ahead would be refused.
+    #[test]
+    fn marks_that_make_no_sense_are_not_followed() {
+        let pg = PgStateRecord {
+            cluster: ClusterId([1; 16]),
+            pg: PgId(1),
+            volume: VolumeId(1),
+            disk: DiskId(1),
+            high_water: 900,
+            epoch: Epoch(5),
+            creation_epoch: Epoch(1),
+            term: 1,
+            scheme: Scheme::Replicated(3),
+            retired: false,
+            comparing: false,
+            older_epoch: Epoch(0),
+            members: Vec::new(),
+        };
+        let check = |found| check_mark(&pg, DiskId(7), 1000, found).map_err(|error| error.failed_disk);
+        assert!([0, 1000, 5000, 1 << 24].into_iter().all(|found| check(found) == Ok(())));
+        assert_eq!(check(u32::MAX), Err(Some(7)), "and it is looked at");
+    }
 }

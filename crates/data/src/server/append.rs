@@ -12,7 +12,7 @@ use cairn_chunk_core::striped;
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::journal_record::CreateRecord;
-use cairn_rpc::{CallOptions, Payload, Reply, Request};
+use cairn_rpc::{CallOptions, Payload, PeerInfo, Reply, Request};
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, Scheme, SessionId, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::data::{AppendRequest, AppendResponse, ChunkHeader};
@@ -23,7 +23,7 @@ use super::chain::{ChainJoin, Part, disks};
 use super::member::{Member, bad_request};
 use super::peer::{hop_error, stream_of};
 use super::seal_old::freed_crc;
-use super::{Inner, Refused};
+use super::{Inner, Refused, senders};
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended, DataError, Done};
 
@@ -38,15 +38,15 @@ struct Checked {
 impl Inner {
     pub(super) fn append(self: &Arc<Self>, mut request: Request<'_>, reply: Reply) -> Result<(), Refused> {
         let payload = request.payload.take();
-        let server = request.peer.hello.kind == PeerKind::Server;
+        let peer = request.peer;
         let asked: AppendRequest = match request.decode() {
             Ok(asked) => asked,
             Err(error) => return Err((reply, error)),
         };
         let trace = request.call.trace_id;
         match asked.local {
-            Some(local) => self.append_local(asked, local, (server, payload.is_some()), trace, reply),
-            None => self.append_payload(asked, payload, server, trace, reply),
+            Some(local) => self.append_local(asked, local, (peer, payload.is_some()), trace, reply),
+            None => self.append_payload(asked, payload, peer, trace, reply),
         }
     }
 
@@ -54,11 +54,11 @@ impl Inner {
         self: &Arc<Self>,
         asked: AppendRequest,
         payload: Option<AlignedBuf>,
-        server: bool,
+        peer: &PeerInfo,
         trace: u64,
         reply: Reply,
     ) -> Result<(), Refused> {
-        let Checked { member, id, op, payload } = match self.check_append(&asked, payload, server) {
+        let Checked { member, id, op, payload } = match self.check_append(&asked, payload, peer) {
             Ok(checked) => checked,
             Err(error) => return Err((reply, error)),
         };
@@ -98,7 +98,7 @@ impl Inner {
         &self,
         asked: &AppendRequest,
         payload: Option<AlignedBuf>,
-        server: bool,
+        peer: &PeerInfo,
     ) -> Result<Checked, WireError> {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), false)?;
         member.check_moving()?;
@@ -111,9 +111,9 @@ impl Inner {
         if member.is_striped() {
             self.check_striped_writer(&member, asked, creation_epoch)?;
         } else if asked.repair {
-            self.check_repair(&member, asked, server)?;
+            self.check_repair(&member, asked, peer)?;
         } else {
-            self.check_writer(&member, asked, creation_epoch)?;
+            self.check_writer(&member, asked, creation_epoch, peer)?;
         }
         if let Some(chunk) = member.store.chunk(id) {
             fence::check_session(chunk.session(), session).map_err(|fence| self.refuse(fence))?;
@@ -153,11 +153,19 @@ impl Inner {
     }
 
     /// From a writer, or from the member before this one in the chain.
-    fn check_writer(&self, member: &Member, asked: &AppendRequest, creation_epoch: Epoch) -> Result<(), WireError> {
+    fn check_writer(
+        &self,
+        member: &Member,
+        asked: &AppendRequest,
+        creation_epoch: Epoch,
+        peer: &PeerInfo,
+    ) -> Result<(), WireError> {
         let place = fence::check_chain(&member.pg, member.disk, &disks(&asked.chain));
         if place.map_err(|fence| self.refuse(fence))? == Place::Primary {
             fence::check_writable(&member.pg).map_err(|fence| self.refuse(fence))?;
             member.check_entered()?;
+        } else {
+            senders::check_passed_on(peer, (&member.pg, member.disk), &asked.chain, Opcode::Append)?;
         }
         if creation_epoch != member.pg.epoch {
             let text = format!(
@@ -187,12 +195,12 @@ impl Inner {
     }
 
     /// From the primary, which brings a chunk of an earlier epoch up.
-    fn check_repair(&self, member: &Member, asked: &AppendRequest, server: bool) -> Result<(), WireError> {
+    fn check_repair(&self, member: &Member, asked: &AppendRequest, peer: &PeerInfo) -> Result<(), WireError> {
         let state = fence::state_of(&member.pg, member.disk).map_err(|fence| self.refuse(fence))?;
-        if !server || !asked.chain.is_empty() || !state.receives_writes() {
+        if peer.hello.kind != PeerKind::Server || !asked.chain.is_empty() || !state.receives_writes() {
             return Err(bad_request("only the primary repairs, one member at a time"));
         }
-        Ok(())
+        senders::check_primarys(peer, &member.pg, Opcode::Append)
     }
 
     /// Fills the payload up to whole blocks and holds each against its checksum. `repairs`: blocks that were freed may

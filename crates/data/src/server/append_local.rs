@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cairn_rpc::Reply;
+use cairn_rpc::{PeerInfo, Reply};
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, PgId};
 use cairn_wire::data::{AppendRequest, LocalBlocks};
 use cairn_wire::error::WireError;
@@ -19,12 +19,12 @@ use super::{Inner, Refused};
 use cairn_chunk_core::append::APPEND_MAX;
 
 impl Inner {
-    /// `server`: a server asks; `with_payload`: and sent bytes along.
+    /// `peer`: who asks; `with_payload`: and sent bytes along.
     pub(super) fn append_local(
         self: &Arc<Self>,
         asked: AppendRequest,
         local: LocalBlocks,
-        (server, with_payload): (bool, bool),
+        (peer, with_payload): (&Arc<PeerInfo>, bool),
         trace: u64,
         reply: Reply,
     ) -> Result<(), Refused> {
@@ -37,7 +37,7 @@ impl Inner {
             Err(error) => return Err((reply, error)),
         };
         let slot = Arc::new(Mutex::new(Some(reply)));
-        let (taken, inner) = (slot.clone(), self.clone());
+        let (taken, inner, peer) = (slot.clone(), self.clone(), peer.clone());
         let whole = AppendRequest { local: None, ..asked };
         let read = store.read(
             from,
@@ -46,7 +46,7 @@ impl Inner {
             Box::new(move |outcome| {
                 let Some(reply) = taken.lock().take() else { return };
                 let outcome = match outcome {
-                    Ok(blocks) => inner.append_payload(whole, Some(blocks.data), server, trace, reply),
+                    Ok(blocks) => inner.append_payload(whole, Some(blocks.data), &peer, trace, reply),
                     Err(error) => Err((reply, error.to_wire())),
                 };
                 if let Err((reply, error)) = outcome {

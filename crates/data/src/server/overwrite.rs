@@ -14,7 +14,7 @@ use cairn_chunk_core::overwrite::{OVERWRITE_BLOCKS_MAX, OVERWRITE_VECTORS_MAX};
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::decode_crcs;
 use cairn_format::overwrite_number::OverwriteNumber;
-use cairn_rpc::{CallError, CallOptions, Payload, Reply, Request};
+use cairn_rpc::{CallError, CallOptions, Payload, PeerInfo, Reply, Request};
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, MemberState, SessionId, crc32c_blocks};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkHeader, MemberStamp, OverwriteRequest, OverwriteResponse};
@@ -26,7 +26,7 @@ use super::chain::disks;
 use super::member::{Member, bad_request};
 use super::overwrite_memory::{Asked, Begin, RequestId};
 use super::peer::{hop_error, stream_of};
-use super::{Inner, Refused};
+use super::{Inner, Refused, senders};
 use crate::disk::metrics::add;
 use crate::disk::{DataError, Done, OverwriteOp, OverwriteOrder, OverwriteRun};
 
@@ -84,9 +84,9 @@ impl Join {
 impl Inner {
     pub(super) fn overwrite(self: &Arc<Self>, mut request: Request<'_>, reply: Reply) -> Result<(), Refused> {
         let payload = request.payload.take();
-        let server = request.peer.hello.kind == PeerKind::Server;
+        let peer = request.peer;
         let checked = request.decode().and_then(|asked: OverwriteRequest| {
-            let checked = self.check_overwrite(&asked, payload, server)?;
+            let checked = self.check_overwrite(&asked, payload, peer)?;
             Ok((asked, checked))
         });
         let (asked, checked) = match checked {
@@ -104,7 +104,7 @@ impl Inner {
         &self,
         asked: &OverwriteRequest,
         payload: Option<AlignedBuf>,
-        server: bool,
+        peer: &PeerInfo,
     ) -> Result<Checked, WireError> {
         let (member, id) = self.chunk_member(asked.chunk.as_ref(), false)?;
         if member.is_striped() {
@@ -112,7 +112,7 @@ impl Inner {
             return Err(WireError::new(ErrorCode::NotInPlace, text));
         }
         let place = match asked.settle {
-            true if server && asked.chain.is_empty() => Place::Follower,
+            true if peer.hello.kind == PeerKind::Server && asked.chain.is_empty() => Place::Follower,
             true => return Err(bad_request("only the primary makes members equal, one at a time")),
             false => fence::check_chain(&member.pg, member.disk, &disks(&asked.chain)).map_err(|f| self.refuse(f))?,
         };
@@ -120,6 +120,15 @@ impl Inner {
         if !state.receives_writes() {
             let (pg, disk) = (member.pg.pg, member.disk);
             return Err(self.refuse(fence::Fence::NotServing { pg, disk, state }));
+        }
+        match place {
+            Place::Primary => senders::check_overwrites(peer)?,
+            Place::Follower if asked.settle => senders::check_primarys(peer, &member.pg, Opcode::Overwrite)?,
+            // One without a number was meant for the primary, by who does not know the present one.
+            Place::Follower if asked.number.is_some() => {
+                senders::check_passed_on(peer, (&member.pg, member.disk), &asked.chain, Opcode::Overwrite)?;
+            }
+            Place::Follower => {}
         }
         if let Some(chunk) = member.store.chunk(id)
             && asked.creation_epoch != 0

@@ -169,6 +169,24 @@ fn only_what_can_be_full_is() {
     assert!(may_be_full(&state, &soft, &pg));
 }
 
+/// A group whose indices are used up would be asked for chunks for ever, and opened again whenever its disks have room.
+#[test]
+fn a_group_without_indices_is_full_for_good() {
+    let (mut state, mut soft) = (cluster(3), Soft::default());
+    make(&mut state, &soft, "r3");
+    let pg = state.pgs().next().expect("one").clone();
+    let load = || DiskLoad { total_bytes: 1 << 40, free_bytes: 1 << 39, ..DiskLoad::default() };
+    soft.disks.extend(pg.disks().map(|disk| (disk, load())));
+    let closed: Vec<u32> = state.pgs().map(|pg| pg.id.get()).collect();
+    ok(&mut state, Command::SetPgsOpen(SetPgsOpen { open: Vec::new(), closed }));
+    let opens = |soft: &Soft| reopen(&state, soft, VolumeId(1), scheme("r3"), &[]).contains(&pg.id.get());
+    assert!(!may_be_full(&state, &soft, &pg) && opens(&soft));
+    soft.used_up.insert((pg.id, DiskId(77)));
+    assert!(!may_be_full(&state, &soft, &pg), "said by who is no member");
+    soft.used_up.insert((pg.id, pg.members[2].disk));
+    assert!(may_be_full(&state, &soft, &pg) && !opens(&soft));
+}
+
 /// A disk that is filled with groups would get more of them for ever.
 #[test]
 fn a_disk_carries_a_bounded_number() {

@@ -11,7 +11,7 @@ use cairn_manager_core::command::{
 };
 use cairn_manager_core::items::{PROBLEM_MAX, TEXT_MAX, shorten};
 use cairn_manager_core::soft::{PartitionLoad, Refused};
-use cairn_manager_core::{Disk, DiskState, Key, Scope, State, repair};
+use cairn_manager_core::{Disk, DiskState, Key, Scope, State, plan, repair};
 use cairn_types::generation::Generation;
 use cairn_types::{DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Time, WallTime};
 use cairn_wire::error::WireError;
@@ -152,6 +152,10 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
         if pg.primary() == Some(disk) {
             leading.soft.pg_used.insert(pg.id, report.used_bytes);
         }
+        match report.high_water >= plan::INDICES_END && pg.state_of(disk) == Some(MemberState::Serving) {
+            true => leading.soft.used_up.insert((pg.id, disk)),
+            false => leading.soft.used_up.remove(&(pg.id, disk)),
+        };
         let current = pg.epoch.get() == report.epoch && pg.state_of(disk) == Some(MemberState::Syncing);
         if current {
             leading.progress.report(pg.id, disk, report.used_bytes, now);
