@@ -44,6 +44,8 @@ pub(crate) struct Manager {
     pub pushed: Notify,
     /// One plan of placement groups at a time.
     pub planning: tokio::sync::Mutex<()>,
+    /// One new server at a time that shows a key.
+    pub newcomers: tokio::sync::Mutex<()>,
     /// One grant of session ids at a time.
     pub granting: tokio::sync::Mutex<()>,
     /// Probes of disks under way, shared by all who report the same one.

@@ -90,6 +90,7 @@ impl ManagerServer {
             wake: Notify::new(),
             pushed: Notify::new(),
             planning: tokio::sync::Mutex::new(()),
+            newcomers: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
             probes: Mutex::default(),
             witnesses: Mutex::default(),
@@ -383,8 +384,12 @@ impl Service for Desk {
                 self.serve(r, reply, |m, q: RegisterRequest| async move {
                     may_register(&peer, &q)?;
                     m.told_of_managers(peer.holder.as_ref(), q.node, q.managers.as_ref());
-                    m.check_registration(peer.holder.as_ref(), &q).await?;
-                    m.register(peer.holder.as_ref(), q).await
+                    let turn = m.check_registration(peer.holder.as_ref(), &q).await?;
+                    let registered = m.register(peer.holder.as_ref(), q).await?;
+                    if turn.is_some() {
+                        m.bind_newcomer(peer.holder.as_ref(), NodeId(registered.node)).await;
+                    }
+                    Ok(registered)
                 });
             }
             Some(Opcode::Heartbeat) => {

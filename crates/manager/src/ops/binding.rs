@@ -3,9 +3,11 @@
 //!
 //! Another name takes over where the one of before was revoked, or where the authority has put the node's number into
 //! the key. Managers have theirs in their keys. Without keys nobody knows. Invariants: a node is bound by a heartbeat
-//! of its present start alone; a name is bound to one node: where a second one shows it, that one is served and stays
-//! unbound; where the managers wait for what nodes know, whoever may be a node by its key is heard, and none is bound.
-//! Not here: what others hold against each other (`rpc::NodeKeys`).
+//! of its present start alone, and a new one as it registers; a name is bound to one node: where a second one shows it
+//! that was there before, that one is served and stays unbound; a new one comes in the place of the one that is
+//! bound, once that is down, which then comes back only in the place of the new one (its name is kept as
+//! [`replaced`]); so a key is one new node at a time; where the managers wait for what nodes know, whoever may be a
+//! node by its key is heard, and none is bound. Not here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
 use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
 use cairn_manager_core::events::Kind;
@@ -14,6 +16,7 @@ use cairn_types::{DiskUuid, ErrorCode, Incarnation, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::manager::{HeartbeatRequest, RegisterRequest};
+use tokio::sync::MutexGuard;
 
 /// What a holder is to a node.
 #[derive(PartialEq, Eq, Debug)]
@@ -26,11 +29,25 @@ enum Standing {
     Another,
 }
 
+/// What a node is bound to whose key came with another one while it was down: no key has such a name, and each node has
+/// one of its own.
+fn replaced(key: &str, node: NodeId) -> String {
+    format!("{key}/replaced-{node}")
+}
+
+/// The name of the key that a node has, or had when another one came in its place.
+pub(super) fn key_of(bound: &str) -> &str {
+    bound.split_once('/').map_or(bound, |(key, _)| key)
+}
+
 fn standing(node: &Node, holder: &Holder, is_elsewhere: bool, is_revoked: impl FnOnce(&str) -> bool) -> Standing {
-    if node.id.get() <= MANAGER_ID_MAX || node.holder == holder.name {
+    if node.id.get() <= MANAGER_ID_MAX {
+        return if holder.may_be(node.id) { Standing::Bound } else { Standing::Another };
+    }
+    if node.holder == holder.name {
         return Standing::Bound;
     }
-    match holder.may_have(node.id, &node.holder, is_revoked) {
+    match holder.may_have(node.id, key_of(&node.holder), is_revoked) {
         true if !is_elsewhere => Standing::Free,
         true if node.holder.is_empty() || holder.node == node.id => Standing::Shared,
         _ => Standing::Another,
@@ -49,15 +66,25 @@ pub(super) fn registering(state: &State, request: &RegisterRequest) -> Option<No
 }
 
 impl Manager {
-    /// Whether whoever registers may be the node that he says, as far as that is bound, at the address that he says.
+    /// Whether whoever registers may be the node that he says, as far as that is bound, at the address that he says. A
+    /// new server gets the turn of new servers: it is let in and [bound](Self::bind_newcomer) before the next one is
+    /// looked at.
     pub(crate) async fn check_registration(
         &self,
         holder: Option<&Holder>,
         request: &RegisterRequest,
-    ) -> Result<(), WireError> {
-        self.check_bound(holder, |state| registering(state, request)).await?;
-        self.check_newcomer(holder, request).await?;
-        let Some(holder) = holder.filter(|_| !request.address.is_empty()) else { return Ok(()) };
+    ) -> Result<Option<MutexGuard<'_, ()>>, WireError> {
+        let Some(holder) = holder else { return Ok(None) };
+        let is_new = request.node == 0 && self.look(|state, _| registering(state, request).is_none())?;
+        let turn = if is_new { Some(self.newcomers.lock().await) } else { None };
+        self.make_way(holder, request).await?;
+        self.check_bound(Some(holder), |state| registering(state, request)).await?;
+        self.check_place(holder, request).await?;
+        Ok(turn)
+    }
+
+    async fn check_place(&self, holder: &Holder, request: &RegisterRequest) -> Result<(), WireError> {
+        let Some(holder) = Some(holder).filter(|_| !request.address.is_empty()) else { return Ok(()) };
         let must = self.must_compare();
         let taken = self.look(|state, _| {
             // Nobody is let in then, and who has moved since is unknown.
@@ -81,21 +108,57 @@ impl Manager {
     }
 
     /// Nobody becomes a second node while the first one of his key runs: it would be awaited, be given jobs, and be one
-    /// of those that count, as often as he likes.
-    async fn check_newcomer(&self, holder: Option<&Holder>, request: &RegisterRequest) -> Result<(), WireError> {
-        let Some(holder) = holder else { return Ok(()) };
+    /// of those that count, as often as he likes. Where that one is down it makes way for who comes, and the
+    /// other way round: machines are set up anew with the key that they have.
+    ///
+    /// No healthy node is refused for long: one that is known comes back as itself whatever else shows its key, but for
+    /// one in whose place a new one came, and that is let in as soon as the new one is down or was removed.
+    async fn make_way(&self, holder: &Holder, request: &RegisterRequest) -> Result<(), WireError> {
         let other = self.look(|state, _| {
-            let is_new = registering(state, request).is_none() && request.node == 0;
-            let other = state.other_holder(NodeId(0), &holder.name).filter(|_| is_new);
-            other.filter(|other| state.node(*other).is_some_and(|other| other.up))
+            let node = registering(state, request);
+            let comes = match &node {
+                None => request.node == 0,
+                Some(node) => node.holder == replaced(&holder.name, node.id),
+            };
+            let own = node.map_or(NodeId(0), |node| node.id);
+            let other = state.other_holder(own, &holder.name).filter(|_| comes);
+            other.and_then(|other| state.node(other)).map(|other| (other.id, other.up))
         })?;
-        let Some(other) = other else { return Ok(()) };
+        let Some((other, up)) = other else { return Ok(()) };
+        if !up {
+            return self.replace(other, holder).await;
+        }
         let text = format!(
             "{} is the key of {other}, which runs, and another server comes with it: give it a key of its own (cairn key token, cairn key node)",
             holder.name
         );
         self.tell_refused(other, holder, &text).await;
         Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
+    /// The key of a node that is down is free for the one that comes with it.
+    async fn replace(&self, other: NodeId, holder: &Holder) -> Result<(), WireError> {
+        if !self.binds() {
+            return Ok(());
+        }
+        let (name, of) = (holder.name.clone(), replaced(&holder.name, other));
+        let command = BindNode { node: other.get(), holder: of, former: name.clone() };
+        if !self.duty("that another server came with a node's key", Command::BindNode(command)).await {
+            let text = format!("the managers could not note that a server comes in the place of {other}; repeat");
+            return Err(WireError::new(ErrorCode::Unavailable, text));
+        }
+        tracing::warn!(node = %other, key = name, "a node is down, and another server comes with its key");
+        Ok(())
+    }
+
+    /// A new server is the node of its key from its registration on.
+    pub(crate) async fn bind_newcomer(&self, holder: Option<&Holder>, node: NodeId) {
+        let Some(holder) = holder.filter(|_| node.get() > MANAGER_ID_MAX && self.binds()) else { return };
+        let command = BindNode { node: node.get(), holder: holder.name.clone(), former: String::new() };
+        // Its first heartbeat does it otherwise.
+        if self.duty("whose key a new node has", Command::BindNode(command)).await {
+            tracing::info!(%node, key = holder.name, "a new node is bound to its key");
+        }
     }
 
     /// The same of whoever is heard as a node, which is bound where it is not yet.
@@ -140,10 +203,16 @@ impl Manager {
         let standing = standing(&node, holder, elsewhere.is_some(), |name| self.is_revoked(name));
         let (id, name) = (node.id, &holder.name);
         match (&standing, elsewhere) {
+            (Standing::Another, _) if id.get() <= MANAGER_ID_MAX => {
+                let text = format!("{id} is a manager, whose key has its number, and the key of {name} has not");
+                self.tell_refused(id, holder, &text).await;
+                return Err(WireError::new(ErrorCode::NotPermitted, text));
+            }
             (Standing::Another, Some(other)) => {
                 let text = format!(
-                    "{id} has the key of {}, and whoever says that it is {id} has that of {name}, which {other} has",
-                    node.holder
+                    "{id} has the key of {}, and whoever says that it is {id} has that of {name}, which {other} has: if {other} came in its \
+                     place, this is let in once {other} is down or removed (cairn admin node remove {other})",
+                    key_of(&node.holder)
                 );
                 self.tell_refused(id, holder, &text).await;
                 return Err(WireError::new(ErrorCode::NotPermitted, text));
@@ -228,6 +297,16 @@ mod tests {
         assert_eq!(standing(&node(17, "n4"), &of("n5", 0), own, of_n4), Standing::Free);
         assert_eq!(standing(&node(17, "n4"), &of("n5", 0), own, |name| name == "n5"), Standing::Another);
         assert_eq!(standing(&node(3, ""), &of("m3", 3), own, none), Standing::Bound, "managers have theirs in the key");
+        assert_eq!(standing(&node(3, ""), &of("n5", 0), own, none), Standing::Another, "whoever knows its uuid");
+        assert_eq!(standing(&node(3, ""), &of("m2", 2), own, none), Standing::Another);
+        // Another server came with its key while it was down.
+        let gone = replaced("n4", NodeId(17));
+        assert!(!Holder::is_name(&gone) && key_of(&gone) == "n4" && key_of("n4") == "n4" && key_of("").is_empty());
+        assert_ne!(gone, replaced("n4", NodeId(18)), "each has one of its own");
+        assert_eq!(standing(&node(17, &gone), &of("n4", 0), true, none), Standing::Another, "while that is there");
+        assert_eq!(standing(&node(17, &gone), &of("n4", 0), own, none), Standing::Free);
+        assert_eq!(standing(&node(17, &gone), &of("n5", 0), own, none), Standing::Another);
+        assert_eq!(standing(&node(17, &gone), &of("n5", 0), own, of_n4), Standing::Free);
         // A stolen key would get all nodes that are not bound yet, and those whose key was revoked.
         assert_eq!(standing(&node(17, ""), &of("n5", 0), true, none), Standing::Shared);
         assert_eq!(standing(&node(17, "n4"), &of("n5", 0), true, of_n4), Standing::Another);

@@ -38,7 +38,7 @@ fn flaw(
             )
         });
     }
-    if holder.may_have(at, &former.holder, is_revoked) {
+    if holder.may_have(at, super::binding::key_of(&former.holder), is_revoked) {
         return None;
     }
     Some(format!(

@@ -96,6 +96,44 @@ fn a_key_that_is_a_nodes_makes_no_second_one() {
     second.register().expect("with a key of its own");
 }
 
+/// While its node is down a key would be any number of nodes; or a machine that was set up anew with its key, or the
+/// one of before after it, never be let in.
+#[test]
+fn a_key_is_one_new_node_at_a_time_while_its_node_is_down() {
+    let managers = Managers::start(1, 1, 1);
+    managers.cluster();
+    managers.set(&[("node_timeout", "1s")]);
+    eventually("the feature level", || (managers.status().feature_level >= 22).then_some(()));
+    managers.show("d1");
+    let holder = |id: u32| managers.map().nodes.iter().find(|node| node.id == id).map(|node| node.holder.clone());
+    let down = |id: u32| {
+        eventually("a node to be down", || managers.map().nodes.iter().any(|n| n.id == id && !n.up).then_some(()));
+    };
+    let mut first = Node::start(&managers, 1, "data", 1);
+    assert_eq!(holder(first.id()).as_deref(), Some("d1"), "a new one is bound at once");
+    first.kill();
+    down(first.id());
+    let mut second = Node::start(&managers, 2, "data", 1);
+    assert_eq!(holder(second.id()).as_deref(), Some("d1"));
+    assert_eq!(holder(first.id()), Some(format!("d1/replaced-n{}", first.id())));
+    let mut third = Node::new(&managers, 3, "data", 1);
+    let refused = third.register().expect_err("one at a time").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+    first.listen();
+    let refused = first.register().expect_err("another one came in its place").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+    second.kill();
+    down(second.id());
+    first.register().expect("that one is down");
+    eventually("it to be bound again", || {
+        first.heartbeat();
+        (holder(first.id()).as_deref() == Some("d1")).then_some(())
+    });
+    assert_eq!(holder(second.id()), Some(format!("d1/replaced-n{}", second.id())));
+    let refused = third.register().expect_err("the first one runs").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+}
+
 /// The only manager is put back from a copy: it would lead, and give numbers again.
 #[test]
 fn the_only_manager_hears_from_nodes_that_it_is_older() {

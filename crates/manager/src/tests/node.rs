@@ -143,7 +143,7 @@ impl Node {
         node
     }
 
-    fn listen(&mut self) {
+    pub fn listen(&mut self) {
         let identity = Identity::new(ClusterId::NONE, PeerKind::Server, NodeId(0));
         let port = Arc::new(Port(self.desk.clone()));
         let server = Server::bind(any_port(), server_config(), identity, port).expect("a port");
