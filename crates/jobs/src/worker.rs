@@ -156,7 +156,7 @@ impl Loop {
 
     async fn work(&self, job: Job, server: JobServer) {
         let (id, path) = (job.id, String::from_utf8_lossy(&job.path).into_owned());
-        tracing::info!(job = id, path, "a job begins");
+        tracing::info!(job = id, ?path, "a job begins");
         let mut options = self.config.client_options();
         options.who = job.who.clone();
         options.patience = CALL_PATIENCE;
@@ -172,6 +172,6 @@ impl Loop {
             End::Failed => self.counters.failed.fetch_add(1, Ordering::Relaxed),
             End::Stopped => 0,
         };
-        tracing::info!(job = id, path, ?end, "a job ended");
+        tracing::info!(job = id, ?path, ?end, "a job ended");
     }
 }
