@@ -19,7 +19,7 @@ use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use cairn_wire::protection::Protection;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) struct Cluster {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     /// Host and rack of this client, for nearness.
-    pub(crate) place: (String, String),
+    place: OwnPlace,
     /// Which of equally near members this client prefers.
     preference: u64,
     pub(crate) managers: RwLock<Vec<String>>,
@@ -93,6 +93,33 @@ pub(crate) struct Cluster {
     pub(crate) waits: Waits,
 }
 
+/// Host and rack of this client. One that was not told its rack has that of the server on its host.
+struct OwnPlace {
+    host: String,
+    rack: OnceLock<String>,
+}
+
+impl OwnPlace {
+    fn new((host, rack): (String, String)) -> Self {
+        let rack = if rack.is_empty() { OnceLock::new() } else { OnceLock::from(rack) };
+        Self { host, rack }
+    }
+    fn get(&self) -> Place<'_> {
+        Place { host: &self.host, rack: self.rack.get().map_or("", String::as_str) }
+    }
+    fn learn(&self, view: &ClusterView) {
+        if self.rack.get().is_some() || self.host.is_empty() {
+            return;
+        }
+        let mut racks = view.nodes.values().filter(|node| node.host == self.host).map(|node| &node.rack);
+        let Some(rack) = racks.next().filter(|rack| !rack.is_empty()) else { return };
+        // Hosts of one name in different racks are different ones.
+        if racks.all(|other| other == rack) {
+            self.rack.get_or_init(|| rack.clone());
+        }
+    }
+}
+
 impl Cluster {
     pub(crate) fn new(
         net: Net,
@@ -106,7 +133,7 @@ impl Cluster {
             preference: env.1.u64(),
             clock: env.0,
             rng: env.1,
-            place,
+            place: OwnPlace::new(place),
             managers: RwLock::new(managers),
             current: AtomicUsize::new(0),
             questions: Questions::default(),
@@ -143,6 +170,7 @@ impl Cluster {
         }
         let mut view = self.view.write();
         Arc::make_mut(&mut view).apply(map);
+        self.place.learn(&view);
         let found: Vec<String> = view
             .nodes
             .values()
@@ -307,7 +335,7 @@ impl Cluster {
     }
     /// Where this client runs.
     pub(crate) fn here(&self) -> Place<'_> {
-        Place { host: &self.place.0, rack: &self.place.1 }
+        self.place.get()
     }
     /// Orders disks by their distance from this client.
     pub(crate) fn sort_by_nearness(&self, view: &ClusterView, disks: &mut [u32]) {
@@ -369,8 +397,35 @@ pub(crate) fn place_of(view: &ClusterView, disk: u32) -> Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::fake::FakeCluster;
     use cairn_types::Scheme;
+
+    /// Who writes in the cluster would have its data encoded in another rack than its own; or be taken for a machine
+    /// elsewhere that is called the same.
+    #[test]
+    fn a_client_beside_a_server_is_in_its_rack() {
+        let view_of = |nodes: &[(u32, &str, &str)]| {
+            let node = |(id, host, rack): &(u32, &str, &str)| cairn_wire::manager::Node {
+                id: *id,
+                host: (*host).into(),
+                rack: (*rack).into(),
+                ..Default::default()
+            };
+            let mut view = ClusterView::default();
+            view.apply(ClusterMap { version: 1, nodes: nodes.iter().map(node).collect(), ..ClusterMap::default() });
+            view
+        };
+        let rack = |told: &str, nodes: &[(u32, &str, &str)]| {
+            let place = OwnPlace::new(("here".into(), told.into()));
+            place.learn(&view_of(nodes));
+            place.get().rack.to_owned()
+        };
+        assert_eq!(rack("", &[(1, "there", "r1"), (2, "here", "r2"), (3, "here", "r2")]), "r2");
+        assert_eq!(rack("r7", &[(2, "here", "r2")]), "r7", "as it was told");
+        assert_eq!(rack("", &[(1, "there", "r1")]), "");
+        assert_eq!(rack("", &[(2, "here", "r2"), (3, "here", "r3")]), "", "hosts of one name");
+    }
 
     /// Else the first command after the start of a new cluster would fail, and pass a moment later.
     #[tokio::test]

@@ -51,9 +51,11 @@ pub fn pick_near(candidates: &[PgCandidate], random: u64) -> Option<usize> {
     let any = pick(candidates, random)?;
     let is_near = |c: &PgCandidate| c.nearness <= Nearness::SameRack && (c.complete || !candidates[any].complete);
     let near: Vec<usize> = (0..candidates.len()).filter(|i| is_near(&candidates[*i])).collect();
-    let of_rack: Vec<PgCandidate> = near.iter().map(|i| candidates[*i]).collect();
+    // Those on the writer's own host are no better than their neighbours: all columns are to be filled.
+    let flat = |i: usize| PgCandidate { nearness: candidates[i].nearness.max(Nearness::SameRack), ..candidates[i] };
+    let of_rack: Vec<PgCandidate> = near.iter().map(|i| flat(*i)).collect();
     match pick(&of_rack, random) {
-        Some(best) if !better(&candidates[any], &of_rack[best]) => Some(near[best]),
+        Some(best) if !better(&flat(any), &of_rack[best]) => Some(near[best]),
         _ => Some(any),
     }
 }
@@ -91,6 +93,22 @@ mod tests {
             counts[pick(candidates, random ^ (random >> 29)).expect("there are candidates")] += 1;
         }
         counts
+    }
+
+    /// One host that writes much would fill its own columns alone, and files of the others wait for ever for a whole row.
+    #[test]
+    fn columns_of_the_rack_are_filled_alike() {
+        let at = |id, nearness| PgCandidate { nearness, ..pg(id) };
+        let candidates =
+            [at(1, Nearness::SameHost), at(2, Nearness::SameRack), at(3, Nearness::SameRack), at(4, Nearness::Other)];
+        let mut taken = [0; 4];
+        let mut random = 1u64;
+        for _ in 0..3000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            taken[pick_near(&candidates, random).expect("one")] += 1;
+        }
+        assert_eq!(taken[3], 0, "{taken:?}");
+        assert!(taken[..3].iter().all(|count| (700..1300).contains(count)), "{taken:?}");
     }
 
     /// New chunks would pile up on some disks if equal groups were not taken equally often.

@@ -233,7 +233,7 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
 }
 
 /// Index and creation epoch, or why not.
-type Allocated = std::result::Result<(u32, u64), NetError>;
+pub(crate) type Allocated = std::result::Result<(u32, u64), NetError>;
 
 /// Groups that were asked for an index and have not answered.
 #[derive(Default)]

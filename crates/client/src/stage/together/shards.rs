@@ -7,7 +7,7 @@
 //! before. Whatever fails leaves a chunk that nothing names. Memory: two segments of each shard, and the checksums of
 //! the chunk. Not here: what is put together (`plan`), what becomes of files.
 use super::plan::{Source, Together};
-use crate::append::open::allocate;
+use crate::append::open::{Allocated, allocate};
 use crate::append::segment::block_crcs;
 use crate::append::target::Target;
 use crate::cluster::Cluster;
@@ -19,7 +19,7 @@ use crate::view::PgView;
 use cairn_env::buf::{AlignedBuf, SharedBuf};
 use cairn_erasure::Codec;
 use cairn_rpc::{CallOptions, Payload};
-use cairn_types::{BLOCK_SIZE, ChunkId, MemberState, SessionId};
+use cairn_types::{BLOCK_SIZE, ChunkId, ErrorCode, MemberState, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     AppendRequest, AppendResponse, ChunkHeader, LocalBlocks, ReadRequest, ReadResponse, SealRequest, SealResponse,
@@ -27,6 +27,7 @@ use cairn_wire::data::{
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Blocks of each shard that are read, computed and sent together.
@@ -37,6 +38,9 @@ const CHECK_BLOCKS: u64 = 1024;
 const REPORTS_MAX: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(20);
 const SEAL_DEADLINE: Duration = Duration::from_secs(5);
+/// A group that was made just now has taken its first chunks by then.
+const YOUNG: Duration = Duration::from_secs(10);
+const YOUNG_PAUSE: Duration = Duration::from_millis(200);
 
 fn unsound(chunk: ChunkId, why: impl Into<String>) -> ClientError {
     ClientError::NotAtRest { what: chunk.to_string(), detail: why.into() }
@@ -80,7 +84,7 @@ impl Work<'_> {
             return Err(ClientError::NotAtRest { what, detail: "it is not complete now".into() });
         }
         let failed = |error: NetError| ClientError::NotAtRest { what: what.clone(), detail: error.text() };
-        let (index, creation_epoch) = allocate(self.cluster, self.target, &self.pg).await.map_err(failed)?;
+        let (index, creation_epoch) = self.allocate().await.map_err(failed)?;
         let chunk = ChunkId { pg: self.pg.id, index };
         let session = self.target.session;
         let mut written = Written { chunk, session, creation_epoch, sums: vec![Vec::new(); self.pg.members.len()] };
@@ -90,6 +94,19 @@ impl Work<'_> {
         outcome?;
         self.check(&written).await?;
         Ok(written)
+    }
+
+    /// A group that has just been made takes chunks a moment later.
+    async fn allocate(&self) -> Allocated {
+        let began = self.cluster.clock.now();
+        loop {
+            let outcome = allocate(self.cluster, self.target, &self.pg).await;
+            let is_young = matches!(&outcome, Err(NetError::Remote(error)) if error.code == ErrorCode::Overloaded);
+            if !is_young || self.cluster.clock.now().since(began) > YOUNG {
+                return outcome;
+            }
+            sleep(YOUNG_PAUSE).await;
+        }
     }
 
     async fn write(&self, written: &mut Written) -> Result<()> {
