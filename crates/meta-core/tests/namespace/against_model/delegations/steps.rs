@@ -272,7 +272,8 @@ impl World {
         assert_eq!((&entry.name, entry.kind, &entry.attributes), (&name, 4, &None));
         if let Ok(name) = std::str::from_utf8(&name) {
             let found = driver.lookup(above, name).unwrap();
-            let expected = cairn_wire::meta::Attributes { inode: number, mode: 0o040_000, ..Default::default() };
+            let (inode, mode, generation) = (number, 0o040_000, 1);
+            let expected = cairn_wire::meta::Attributes { inode, mode, generation, ..Default::default() };
             assert_eq!(found, expected);
         }
         assert!(driver.namespace.take_wanted_delegations().is_empty(), "a name recalls nothing");
