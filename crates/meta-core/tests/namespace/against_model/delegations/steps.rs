@@ -87,8 +87,10 @@ impl World {
         let step = self.numbers();
         let session = self.pair.sessions[client];
         let mut operation = self.pair.operation(&step, session);
-        // A limit of the volume would leave nobody anything to lead.
-        if matches!(operation, Operation::SetQuota { inode: 0, .. }) {
+        // Limits of the volume or its root would leave nobody anything to lead, and so would many.
+        if let Operation::SetQuota { inode, .. } = operation
+            && (inode <= 1 || !self.random.once_in(4))
+        {
             return;
         }
         let own: Vec<u64> = self.holders.values().filter(|h| h.session == session).map(|h| h.number).collect();
