@@ -97,7 +97,9 @@ fn others_see_the_name_alone() {
         assert_eq!((d.rmdir(ROOT, "led"), d.remove_tree(ROOT, "led"), d.release(file)), (seen, seen, seen));
         let header = d.header(0);
         let many = GetattrManyRequest { header, inodes: vec![ROOT, file], apart: true };
-        let many: GetattrManyResponse = d.read(Opcode::GetattrMany, &many).unwrap();
+        let mut answer = Vec::new();
+        d.namespace.read(Opcode::GetattrMany, &many.encode_to_vec(), &mut answer).unwrap();
+        let many = GetattrManyResponse::decode(answer.as_slice()).unwrap();
         assert_eq!((many.attributes.len(), many.locked), (1, vec![file]));
         d.namespace.take_wanted_delegations();
         d.check();
