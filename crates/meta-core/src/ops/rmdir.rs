@@ -1,6 +1,7 @@
 //! Rmdir: removes an empty directory. That of the top of a delegation by its holder, who has stored all, ends it.
 use crate::encoding::DelegationRecord;
 use crate::error::{OpError, Result};
+use crate::inode_table::check_entry_name;
 use crate::message::request;
 use crate::namespace::{Context, Namespace};
 
@@ -24,6 +25,8 @@ impl Namespace {
         if !self.has_delegations() || self.delegations.acting().is_some() {
             return None;
         }
+        // What is wrong with the name is said later on; a key has no room for a longer one.
+        check_entry_name(request.name).ok()?;
         let top = self.dentry(request.parent, request.name).ok()??.inode;
         Some((top, self.uncover(top, session)?))
     }

@@ -212,6 +212,7 @@ fn removing_the_top_ends_it() {
     holder.create(d.now, top, "a").unwrap();
     let answer = d.batch(holder.all()).unwrap();
     holder.answered(&answer);
+    assert_eq!(d.rmdir(ROOT, &"n".repeat(256)), Err(E::NameTooLong));
     assert_eq!(d.rmdir(ROOT, "led"), Err(E::NotEmpty));
     assert!(d.namespace.is_led_by(1, top), "a refusal changes nothing");
     d.check();

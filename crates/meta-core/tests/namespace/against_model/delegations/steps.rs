@@ -104,6 +104,11 @@ impl World {
                 false => self.within(number, operation, &step),
             };
         }
+        let is_others = |inode: &u64| self.holders.values().any(|h| h.session != session && h.covers(*inode));
+        if named(&operation).iter().any(is_others) && !self.random.once_in(6) {
+            // Else nothing would be led for long.
+            return;
+        }
         let caller = self.pair.caller(step.who);
         let led: BTreeSet<Option<u64>> = named(&operation).iter().map(|inode| self.led_by(session, *inode)).collect();
         match led.iter().copied().collect::<Vec<_>>()[..] {
