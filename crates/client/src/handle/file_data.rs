@@ -18,6 +18,7 @@ pub(crate) mod read;
 mod rows;
 mod seek;
 mod show;
+mod shut_out;
 mod turn;
 
 use super::ahead::Blocks;

@@ -111,17 +111,10 @@ impl Vfs {
             let session = user.session_number().await?;
             // Of a file that its owner may not open like this it has to be known who made it: programs lock with that.
             let closed = caller.uid != 0 && (mode & !caller.umask) >> 6 & decoded.access() != decoded.access();
-            let mut made = match replace {
-                true => vfs.make_anew(&user, (parent, &name), &shown_as, new).await?,
-                false => {
-                    let first = NewFile { exclusive: decoded.exclusive || closed, ..new };
-                    user.create_at(parent, &name, &shown_as, first).await
-                }
+            let (made, there) = match replace {
+                true => (vfs.make_anew(&user, (parent, &name), &shown_as, new).await?, false),
+                false => make_or_find(&user, (parent, &name), &shown_as, new, closed).await,
             };
-            let there = !replace && closed && !decoded.exclusive && made.as_ref().is_err_and(is_there);
-            if there {
-                made = user.create_at(parent, &name, &shown_as, new).await;
-            }
             match &made {
                 Ok(made) if is_untouched(made) => vfs.gained(parent, &name, made.ctime_ns),
                 _ => vfs.changed(parent, &name),
@@ -456,6 +449,23 @@ impl Inner {
         if file.held() == session {
             self.background.linger(file.ino, session);
         }
+    }
+}
+
+/// Makes a file, or answers the one that is there. `closed`: it has to be known for certain which. Whether it was
+/// there, as far as that is known.
+async fn make_or_find(
+    user: &Volume,
+    (parent, name): (u64, &[u8]),
+    shown_as: &[u8],
+    new: NewFile,
+    closed: bool,
+) -> (cairn_client::Result<Attributes>, bool) {
+    let first = NewFile { exclusive: new.exclusive || closed, ..new };
+    let made = user.create_at(parent, name, shown_as, first).await;
+    match closed && !new.exclusive && made.as_ref().is_err_and(is_there) {
+        true => (user.create_at(parent, name, shown_as, new).await, true),
+        false => (made, false),
     }
 }
 
