@@ -86,7 +86,8 @@ def main():
     options.out = os.path.realpath(options.out)
     options.say = lambda text: print(text, flush=True)
     options.tell = lambda name, text: tell(options, name, text)
-    # So that what was made goes, whoever ends this.
+    # So that what was made goes, whoever ends this; also where a shell has this in its background, which lets Ctrl-C pass.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit("testbed: it was told to end"))
     chosen = options.experiments or (list(QUICK) if options.quick else ["all"])
