@@ -12,7 +12,7 @@ def racks(options):
     """Six racks of two nodes, r3>rs-6-3. A rack is cut off before, while and after files are encoded, and everything is read."""
     k, m, rows = 6, 3, []
     with Bench(options, "ear", [2] * 6, ("repair_delay=1h", "repair_delay_urgent=1h")) as bench:
-        load = bench.load(f"r3>rs-{k}-{m}@{AFTER}s", k, options.size, options.per_column)
+        load = bench.load(f"r3>rs-{k}-{m}@{AFTER}s", k, options.size, 1 if options.quick else options.per_column)
         def with_out(rack, when):
             bench.network.cut(rack)
             started = time.monotonic()
