@@ -19,8 +19,8 @@ use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use cairn_wire::protection::Protection;
 use parking_lot::RwLock;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Two refreshes of the map are at least so far apart.

@@ -375,13 +375,13 @@ fn may_register(peer: &PeerInfo, request: &RegisterRequest) -> Result<(), WireEr
     Err(WireError::new(ErrorCode::NotPermitted, text))
 }
 
-impl Service for Desk {
-    fn call(&self, request: Request<'_>, reply: Reply) {
-        let r = &request;
-        match Opcode::from_code(request.opcode) {
-            Some(Opcode::Register) => {
-                let peer = request.peer.clone();
-                self.serve(r, reply, |m, q: RegisterRequest| async move {
+impl Desk {
+    /// What nodes tell of themselves.
+    fn for_nodes(&self, opcode: Opcode, request: &Request<'_>, reply: Reply) {
+        let peer = request.peer.clone();
+        match opcode {
+            Opcode::Register => {
+                self.serve(request, reply, |m, q: RegisterRequest| async move {
                     may_register(&peer, &q)?;
                     m.told_of_managers(peer.holder.as_ref(), q.node, q.managers.as_ref());
                     let turn = m.check_registration(peer.holder.as_ref(), &q).await?;
@@ -392,14 +392,36 @@ impl Service for Desk {
                     Ok(registered)
                 });
             }
-            Some(Opcode::Heartbeat) => {
-                let peer = request.peer.clone();
-                self.serve(r, reply, |m, q: HeartbeatRequest| async move {
+            Opcode::Heartbeat => {
+                self.serve(request, reply, |m, q: HeartbeatRequest| async move {
                     peer.may_be(NodeId(q.node))?;
                     m.told_of_managers(peer.holder.as_ref(), q.node, q.managers.as_ref());
                     m.check_heard(peer.holder.as_ref(), &q).await?;
                     m.heartbeat(peer.holder.as_ref(), q).await
                 });
+            }
+            Opcode::TakeJob => {
+                self.serve(request, reply, |m, q: TakeJobRequest| async move {
+                    peer.may_speak_for(NodeId(q.node))?;
+                    m.take_job(q).await
+                });
+            }
+            _ => {
+                self.serve(request, reply, |m, q: ReportJobRequest| async move {
+                    peer.may_speak_for(NodeId(q.node))?;
+                    m.report_job(q).await
+                });
+            }
+        }
+    }
+}
+
+impl Service for Desk {
+    fn call(&self, request: Request<'_>, reply: Reply) {
+        let r = &request;
+        match Opcode::from_code(request.opcode) {
+            Some(opcode @ (Opcode::Register | Opcode::Heartbeat | Opcode::TakeJob | Opcode::ReportJob)) => {
+                self.for_nodes(opcode, &request, reply);
             }
             Some(
                 Opcode::GetMap
@@ -422,20 +444,6 @@ impl Service for Desk {
                 self.serve(r, reply, |m, q| async move { m.revoke_keys(peer.holder.as_ref(), q).await });
             }
             Some(Opcode::SetConfig) => self.serve(r, reply, |m, q| async move { m.set_config(q).await }),
-            Some(Opcode::TakeJob) => {
-                let peer = request.peer.clone();
-                self.serve(r, reply, |m, q: TakeJobRequest| async move {
-                    peer.may_speak_for(NodeId(q.node))?;
-                    m.take_job(q).await
-                });
-            }
-            Some(Opcode::ReportJob) => {
-                let peer = request.peer.clone();
-                self.serve(r, reply, |m, q: ReportJobRequest| async move {
-                    peer.may_speak_for(NodeId(q.node))?;
-                    m.report_job(q).await
-                });
-            }
             Some(Opcode::ChangeMembers) => self.serve(r, reply, |m, q| async move { m.change_members(q).await }),
             Some(Opcode::Drain) => self.serve(r, reply, |m, q| async move { m.drain(q).await }),
             Some(Opcode::Remove) => self.serve(r, reply, |m, q| async move { m.remove(q).await }),

@@ -15,10 +15,10 @@
 //! then on its inodes are like any others. The rest of its numbers stays unused.
 //!
 //! Invariants ([`Namespace::check_invariants`]): a number is given once: ranges are taken from `inode_next` in the
-//! entry that gives them. Of covered inodes only the top has a name in a directory that its delegation does not cover, and
-//! directories that it covers name nothing else. The session of a delegation is live. No covered inode is locked by an
-//! operation across partitions, or shown by a snapshot: none is cut while there is a delegation. What is in memory here
-//! is what is in the tree.
+//! entry that gives them. Of covered inodes only the top has a name in a directory that its delegation does not cover,
+//! and directories that it covers name nothing else. The session of a delegation is live. No covered inode is locked
+//! by an operation across partitions, or shown by a snapshot: none is cut while there is a delegation. What is in
+//! memory here is what is in the tree.
 //!
 //! Limits do not refuse items: their holder has answered them. A delegation over which a limit comes is wanted at its
 //! next batch. Not here: executing items (`run_item`), the holder's namespace (`mount_part`), telling holders what is

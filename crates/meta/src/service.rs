@@ -137,34 +137,9 @@ impl MetaServer {
                 Err(error) => self.refuse(reply, error),
             };
         }
-        if opcode == Opcode::StageStatus {
-            let waiting = partition.state.namespace.read().staged_count();
-            return reply.ok(&partition.state.stage.answer(waiting), ());
-        }
-        if opcode == Opcode::EncodeSoon {
-            return match EncodeSoonRequest::decode(message) {
-                Ok(request) => {
-                    let waiting = partition.state.encode_soon(&request.inodes);
-                    reply.ok(&EncodeSoonResponse { waiting }, ());
-                }
-                Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
-            };
-        }
-        if opcode == Opcode::ShardDirectory {
-            return match ShardDirectoryRequest::decode(message) {
-                Ok(request) if partition.state.across.is_one_of_several() => {
-                    partition.state.across.hand_over(Work::Shard(request, reply));
-                }
-                Ok(request) => self.refuse(reply, no_shards(partition, request.inode)),
-                Err(_) => self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded")),
-            };
-        }
-        if opcode == Opcode::CutCheckpoints {
-            if !partition.state.across.is_one_of_several() {
-                let text = "this node does not know yet that the volume has several partitions; repeat";
-                return self.refuse(reply, WireError::new(ErrorCode::Unavailable, text));
-            }
-            return partition.state.across.hand_over(Work::CutCheckpoints(reply));
+        if matches!(opcode, Opcode::StageStatus | Opcode::EncodeSoon | Opcode::ShardDirectory | Opcode::CutCheckpoints)
+        {
+            return self.of_duties(partition, opcode, message, reply);
         }
         if opcode == Opcode::WaitChange {
             return partition.state.wait_change(message, self.common().coarse_now(), reply);
@@ -193,6 +168,38 @@ impl MetaServer {
                 *answer = Vec::new();
             }
         });
+    }
+
+    /// What the leader's duties are asked.
+    fn of_duties(&self, partition: &Partition, opcode: Opcode, message: &[u8], reply: Reply) {
+        let bad = || WireError::new(ErrorCode::BadRequest, "the message cannot be decoded");
+        match opcode {
+            Opcode::StageStatus => {
+                let waiting = partition.state.namespace.read().staged_count();
+                reply.ok(&partition.state.stage.answer(waiting), ());
+            }
+            Opcode::EncodeSoon => match EncodeSoonRequest::decode(message) {
+                Ok(request) => {
+                    let waiting = partition.state.encode_soon(&request.inodes);
+                    reply.ok(&EncodeSoonResponse { waiting }, ());
+                }
+                Err(_) => self.refuse(reply, bad()),
+            },
+            Opcode::ShardDirectory => match ShardDirectoryRequest::decode(message) {
+                Ok(request) if partition.state.across.is_one_of_several() => {
+                    partition.state.across.hand_over(Work::Shard(request, reply));
+                }
+                Ok(request) => self.refuse(reply, no_shards(partition, request.inode)),
+                Err(_) => self.refuse(reply, bad()),
+            },
+            _ if partition.state.across.is_one_of_several() => {
+                partition.state.across.hand_over(Work::CutCheckpoints(reply));
+            }
+            _ => {
+                let text = "this node does not know yet that the volume has several partitions; repeat";
+                self.refuse(reply, WireError::new(ErrorCode::Unavailable, text));
+            }
+        }
     }
 
     fn mutate(&self, partition: &Partition, opcode: Opcode, head: &Head, request: Request<'_>, reply: Reply) {

@@ -95,7 +95,7 @@ mod tests {
         counts
     }
 
-    /// One host that writes much would fill its own columns alone, and files of the others wait for ever for a whole row.
+    /// One host that writes much would fill its own columns alone, and what lies there wait for ever for others.
     #[test]
     fn columns_of_the_rack_are_filled_alike() {
         let at = |id, nearness| PgCandidate { nearness, ..pg(id) };

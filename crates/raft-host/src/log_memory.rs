@@ -1,7 +1,7 @@
 //! [`LogMemory`]: what the logs of all groups of a node take in memory together.
 //!
-//! A group keeps what its followers may need, back to the second newest checkpoint. Each is bounded by itself; many busy
-//! ones would take more than the node has. When all together have more than their share, a group makes its next
+//! A group keeps what its followers may need, back to the second newest checkpoint. Each is bounded by itself; many
+//! busy ones would take more than the node has. When all together have more than their share, a group makes its next
 //! checkpoint after a fourth of the usual log already. Nothing waits for that: what is acknowledged stays, and more is
 //! taken. Not here: when checkpoints are made otherwise (`owner/checkpoints.rs`).
 

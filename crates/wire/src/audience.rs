@@ -198,8 +198,8 @@ impl Opcode {
             // A check mends, and is for root. Only who writes needs a turn.
             Fsck | ShardDirectory | AppendTurn | Mkdir | Create | Symlink | CreateUnnamed | Link | Unlink | Rmdir
             | RemoveTree | Rename | SetXattr | RemoveXattr | Punch | SetQuota | OverwriteLease | CloneRange
-            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | Batch | EndDelegations | CreateSnapshot
-            | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => NO_SERVER,
+            | NoteDurable | PublishVolatile | PublishAttributes | OpenAppend | Batch | EndDelegations
+            | CreateSnapshot | DeleteSnapshot | RenameSnapshot | SetSnapshotSchedule => NO_SERVER,
 
             CreateVolume | DeleteVolume | RestoreVolume | PurgeVolume | SetVolume | SetConfig | ChangeMembers
             | ForcePg | Drain | Remove | Hibernate | ClearGray | GoOn | SplitPartition | ListEvents | Scrub

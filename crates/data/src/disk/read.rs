@@ -260,6 +260,7 @@ impl DiskStore {
     }
 
     /// Reads in the caller's thread.
+    #[cfg(test)]
     pub(crate) fn read_now(&self, chunk: &Arc<Chunk>, offset: u64, length: u64) -> Result<ReadBlocks, DataError> {
         self.read_for(chunk, offset, length, ReadPurpose::Again)
     }

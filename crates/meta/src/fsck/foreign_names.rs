@@ -5,9 +5,9 @@
 //! and whoever asks while it is fresh is answered from that.
 //!
 //! Invariants: who asks for some inodes alone, to be certain of a fault, is answered from a version that was taken
-//! after the request came. Who asks for a range looks for suspects, and gets a version of after the beginning of its check; or,
-//! if nobody asked for that, one that may be older by what it says: what that is wrong about is looked at again. Not
-//! here: what is concluded (meta-core: `fsck`, `review`).
+//! after the request came. Who asks for a range looks for suspects, and gets a version of after the beginning of its
+//! check; or, if nobody asked for that, one that may be older by what it says: what that is wrong about is looked at
+//! again. Not here: what is concluded (meta-core: `fsck`, `review`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -191,8 +191,8 @@ mod tests {
         CheckPartRequest { first, last, ..CheckPartRequest::default() }
     }
 
-    /// A fault would be told of names as they were before the inode was looked at, or damage not be found that was there
-    /// when somebody asked; or each partition that asks cost a walk over all names of all others.
+    /// A fault would be told of names as they were before the inode was looked at, or damage not be found that was
+    /// there when somebody asked; or each partition that asks cost a walk over all names of all others.
     #[test]
     fn who_has_to_be_certain_gets_a_version_of_after_the_question() {
         let list = list_of(10, u64::MAX, 100..200);
