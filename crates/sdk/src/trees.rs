@@ -49,7 +49,7 @@ impl Volume {
     }
     /// Removes what is in a directory, and then the directory. It goes by inodes: whoever may rename what is below
     /// leads nobody elsewhere, by a symbolic link in the place of a directory.
-    fn remove_each(&self, path: &Path, at: &RemotePath) -> Result<()> {
+    pub(crate) fn remove_each(&self, path: &Path, at: &RemotePath) -> Result<()> {
         let live = self.live()?;
         live.run(path, async {
             let top = place(live, at).await?;
