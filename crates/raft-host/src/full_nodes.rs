@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cairn_types::{NodeId, Time};
+use cairn_types::{GroupId, NodeId, Time};
 use cairn_wire::raft::{FetchCheckpointRequest, FetchCheckpointResponse, RaftBatch};
 use parking_lot::Mutex;
 
@@ -77,6 +77,14 @@ impl RaftTransport for Telling {
 
     fn learn_address(&self, node: NodeId, address: &str) {
         self.inner.learn_address(node, address);
+    }
+
+    fn may_be_member(&self, group: GroupId, node: NodeId) -> bool {
+        self.inner.may_be_member(group, node)
+    }
+
+    fn named_members(&self, group: GroupId) -> Vec<NodeId> {
+        self.inner.named_members(group)
     }
 
     fn fetch(
