@@ -8,7 +8,9 @@ use cairn_env::{BufPool, Clock, OsRng, RealClock};
 use cairn_format::label::LabelKind;
 use cairn_node_agent::{AgentConfig, Contributor, NodeAgent, Registration};
 use cairn_raft_host::{MarkBook, RaftHost, RpcTransport};
-use cairn_rpc::{Client, ClientConfig, Identity, LeaderClient, Reply, Request, Server, ServerConfig, Service};
+use cairn_rpc::{
+    Client, ClientConfig, Identity, LeaderClient, NodeKeys, Reply, Request, Server, ServerConfig, Service,
+};
 use cairn_security::Tls;
 use cairn_sim::{SimDisk, SimDiskOptions, SimRng};
 use cairn_store::LabelledDir;
@@ -95,7 +97,8 @@ impl Ground {
         config.call_deadline = Duration::from_secs(2);
         config.register_pause = Duration::from_millis(100);
         let manager = LeaderClient::new(self.client.clone(), "the manager", managers);
-        let keeper = Keeper { dir: self.dir.clone(), transport: self.transport.clone() };
+        let (dir, transport, node_keys) = (self.dir.clone(), self.transport.clone(), self.identity.node_keys().clone());
+        let keeper = Keeper { dir, transport, node_keys };
         let marks = MarkKeeper { book: self.marks.clone(), raft: self.raft.clone() };
         let mut contributors: Vec<Arc<dyn Contributor>> = vec![Arc::new(keeper), Arc::new(marks)];
         contributors.extend(more);
@@ -108,6 +111,7 @@ impl Ground {
 struct Keeper {
     dir: Arc<Mutex<LabelledDir>>,
     transport: Arc<RpcTransport>,
+    node_keys: Arc<NodeKeys>,
 }
 
 impl Contributor for Keeper {
@@ -125,6 +129,7 @@ impl Contributor for Keeper {
         for node in change.nodes.iter().filter(|node| !node.address.is_empty()) {
             self.transport.set_address(NodeId(node.id), node.address.clone());
         }
+        self.node_keys.learn_map(change);
         self.transport.learn_members(change);
     }
 }

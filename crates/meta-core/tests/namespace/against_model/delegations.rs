@@ -36,8 +36,8 @@ impl Random {
 /// What has happened to the model.
 enum Event {
     Operation {
-        request: Request,
-        operation: Operation,
+        request: Box<Request>,
+        operation: Box<Operation>,
         next_inode: u64,
         deferring: bool,
         /// Delegation, and items that it had before.
@@ -107,6 +107,7 @@ impl World {
     /// The model's answer.
     fn model(&mut self, request: Request, operation: Operation, next_inode: u64, item: Option<(u64, u64)>) -> Reply {
         let deferring = self.deferring && item.is_none();
+        let (request, operation) = (Box::new(request), Box::new(operation));
         let event = Event::Operation { request, operation, next_inode, deferring, item };
         let reply = happen(&mut self.pair.model, &event);
         self.history.push(event);
