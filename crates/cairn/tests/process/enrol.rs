@@ -178,8 +178,8 @@ fn a_cluster_begins_with_a_token_for_each_machine() {
     let said = refused(&cluster, &other, &["data1.toml"], USAGE);
     assert!(said.contains("--replace"), "{said}");
     let before = fs::read(file(&cluster, "data1")).expect("a key");
-    let said = refused(&cluster, &other, &["--replace", "data1.toml"], 11);
-    assert!(said.contains("for the roles meta") && said.contains("another server"), "{said}");
+    let said = refused(&cluster, &other, &["--replace", "data1.toml"], PERMISSION);
+    assert!(said.contains("with the roles meta") && said.contains("as good as before"), "{said}");
     assert!(fs::read(file(&cluster, "data1")).expect("a key") == before);
 
     // All of it is written down, and no secret is.
