@@ -1,11 +1,12 @@
 //! A meta node whose memory for metadata is used up.
 use crate::mount::SMALL;
 use crate::support::{Cluster, lines, text};
+use crate::trees::noise;
 use crate::wait::until;
 use std::fs;
 
-/// So many files with such names take more than a megabyte.
-const FILES: usize = 8_000;
+/// So many files with names of so many bytes, that have no beginning in common, take several megabytes.
+const FILES: usize = 24_000;
 const NAME: usize = 180;
 
 /// An import would end with a process that the kernel has ended, and that is ended again with each restart; or with a
@@ -20,7 +21,8 @@ fn a_full_node_refuses_files_with_a_next_step_and_serves_on() {
     let import = cluster.path("import");
     fs::create_dir(&import).expect("a directory");
     for number in 0..FILES {
-        fs::write(import.join(format!("{number:0NAME$}")), b"").expect("a file");
+        let name: String = noise(NAME / 2, number as u64).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(import.join(name), b"").expect("a file");
     }
     let put = cluster.cairn(&["fs", "put", "-r", import.to_str().expect("UTF-8"), "/import"]);
     let said = text(&put.stderr);
