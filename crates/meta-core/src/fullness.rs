@@ -119,7 +119,7 @@ impl Namespace {
         let text = format!(
             "the memory for metadata of meta node {node} is used up, and {} has a member there: remove files (cairn fs rm \
              --skip-trash), move partitions to other nodes (cairn admin partition move {} {node} NODE), or give \
-             the node more (memory_max in [meta] of its configuration)",
+             the node more (memory_max_mib in [meta] of its configuration)",
             self.partition(),
             self.partition(),
         );
