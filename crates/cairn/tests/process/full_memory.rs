@@ -53,6 +53,7 @@ fn a_full_node_refuses_files_with_a_next_step_and_serves_on() {
     assert!(max == Some(f64::from(1 << 20)) && used >= max.map(|max| max * 0.93), "{used:?} of {max:?}");
 
     // The log of what was refused is read again with the same outcome.
+    cluster.kill("meta1");
     cluster.restart("meta1");
     until("that it serves", || cluster.cairn(&["fs", "ls", "/moved"]).status.success());
     assert_eq!(lines(&cluster, &["fs", "ls", "/import"]).len(), there);
