@@ -247,26 +247,12 @@ pub(super) fn others(pg: &PgStateRecord, disk: DiskId) -> Vec<DiskId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_types::{ClusterId, PgId, Scheme, VolumeId};
+    use crate::server::senders::tests::record;
 
     /// One member would end a group for good by a word; or one that is a little ahead would be refused.
     #[test]
     fn marks_that_make_no_sense_are_not_followed() {
-        let pg = PgStateRecord {
-            cluster: ClusterId([1; 16]),
-            pg: PgId(1),
-            volume: VolumeId(1),
-            disk: DiskId(1),
-            high_water: 900,
-            epoch: Epoch(5),
-            creation_epoch: Epoch(1),
-            term: 1,
-            scheme: Scheme::Replicated(3),
-            retired: false,
-            comparing: false,
-            older_epoch: Epoch(0),
-            members: Vec::new(),
-        };
+        let pg = record(&[]);
         let check = |found| check_mark(&pg, DiskId(7), 1000, found).map_err(|error| error.failed_disk);
         assert!([0, 1000, 5000, 1 << 24].into_iter().all(|found| check(found) == Ok(())));
         assert_eq!(check(u32::MAX), Err(Some(7)), "and it is looked at");

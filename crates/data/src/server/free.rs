@@ -178,37 +178,18 @@ fn refusal(error: &DataError) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_format::pg_state::PgStateMember;
-    use cairn_types::{ClusterId, Scheme, VolumeId};
+    use crate::server::senders::tests::record;
+    use cairn_types::MemberState::Serving;
 
     /// A data server's key would erase all copies of any file; or a chunk of an earlier epoch stay unequal for ever.
     #[test]
     fn a_data_server_frees_what_it_levels_and_nothing_else() {
-        let member = |number: u32| PgStateMember {
-            disk: DiskId(number),
-            node: NodeId(15 + number),
-            state: MemberState::Serving,
-        };
-        let record = PgStateRecord {
-            cluster: ClusterId([1; 16]),
-            pg: PgId(1),
-            volume: VolumeId(1),
-            disk: DiskId(2),
-            high_water: 9,
-            epoch: Epoch(5),
-            creation_epoch: Epoch(1),
-            term: 1,
-            scheme: Scheme::Replicated(3),
-            retired: false,
-            comparing: false,
-            older_epoch: Epoch(0),
-            members: vec![member(1), member(2), member(3)],
-        };
+        let record = record(&[Serving; 3]);
         let range = |offset, length| [ChunkRange { offset, length }];
         let judge = |made, ranges: &[ChunkRange], node| levels(&record, Epoch(made), ranges, |of| of == NodeId(node));
-        assert!(judge(4, &range(4096, 8192), 16), "the primary's");
-        assert!(!judge(4, &range(4096, 8192), 17), "another member's");
-        assert!(!judge(5, &range(4096, 8192), 16), "of the present epoch");
-        assert!(!judge(4, &range(0, CHUNK_SIZE_MAX), 16), "all of it");
+        assert!(judge(4, &range(4096, 8192), 21), "the primary's");
+        assert!(!judge(4, &range(4096, 8192), 22), "another member's");
+        assert!(!judge(5, &range(4096, 8192), 21), "of the present epoch");
+        assert!(!judge(4, &range(0, CHUNK_SIZE_MAX), 21), "all of it");
     }
 }

@@ -91,7 +91,8 @@ pub(crate) mod tests {
     use cairn_wire::protection::Protection;
     use cairn_wire::rights::Rights;
 
-    fn record(states: &[MemberState]) -> PgStateRecord {
+    /// What disk d2 has of a group whose members are d1, d2, ... on n21, n22, ...
+    pub(crate) fn record(states: &[MemberState]) -> PgStateRecord {
         let member = |(at, state): (u32, &MemberState)| PgStateMember {
             disk: DiskId(at + 1),
             node: NodeId(21 + at),
