@@ -100,12 +100,14 @@ impl Inner {
         Ok(())
     }
 
-    /// What a disk here has already, if it is at least as new as what somebody told who is no manager; with its term.
-    /// The key of a data server would else fence off the groups of all.
+    /// What the managers told a disk here, whether it is stored yet or not, if that is at least as new as what somebody
+    /// told who is no manager; with its term. The key of a data server would else fence off the groups of all.
     pub(super) fn known_already(&self, told: &PgState) -> Option<(PgState, u64)> {
-        let stores = told.members.iter().filter_map(|member| self.slot(DiskId(member.disk))?.store());
-        let records = stores.filter_map(|store| store.pg_files().get(PgId(told.pg)));
-        let newest = records.max_by_key(|record| record.epoch)?;
+        let pg = PgId(told.pg);
+        let disks = || told.members.iter().map(|member| DiskId(member.disk));
+        let stored = disks().filter_map(|disk| self.slot(disk)?.store()?.pg_files().get(pg));
+        let waiting = disks().filter_map(|disk| self.runtimes.lock().get(&(disk, pg))?.told.record());
+        let newest = stored.chain(waiting).max_by_key(|record| record.epoch)?;
         (newest.epoch.get() >= told.epoch).then(|| (state_message(&newest), newest.term))
     }
 
@@ -435,8 +437,9 @@ impl Inner {
         for (other, answer) in self.ask_each(&member.pg, Opcode::ApplyPgs, questions).await {
             let answer: ApplyPgsResponse = answer?;
             if !answer.refused.is_empty() {
-                let text = format!("{other} did not take {} in", member.pg.epoch);
-                return Err(WireError::chain_failed(other.get(), text));
+                // It answers. That it has not heard the managers yet is no failure of it, and its disk tells its own.
+                let text = format!("{other} did not take {} in; it is asked again", member.pg.epoch);
+                return Err(WireError::new(ErrorCode::Unavailable, text));
             }
         }
         Ok(())
@@ -460,7 +463,7 @@ fn check_history(present: Option<&PgStateRecord>, new: &PgStateRecord) -> Result
 }
 
 /// Checks a state from the wire.
-fn decode_state(
+pub(super) fn decode_state(
     cluster: cairn_types::ClusterId,
     disk: DiskId,
     state: &PgState,

@@ -190,7 +190,8 @@ impl Inner {
         }
         let volume = member.pg.volume;
         if !has_room(&chunks, volume) {
-            chunks.retain(|_, chunk| !self.is_over(chunk));
+            // Of one that a request holds the end would not be told: requests take theirs under this lock.
+            chunks.retain(|_, chunk| Arc::strong_count(chunk) > 1 || !self.is_over(chunk));
         }
         if !has_room(&chunks, volume) {
             let text = format!(

@@ -1,9 +1,11 @@
 //! Whose word about groups counts.
 
 use cairn_types::MemberState::Serving;
+use cairn_types::{DiskId, PgId};
 use cairn_wire::data::PgState;
 
 use super::cluster::{Cluster, eventually};
+use crate::server::epochs::{Teller, decode_state};
 
 /// The key of one data server would fence off the groups of all, have members dropped, or make itself the primary of
 /// them and free what is in them.
@@ -23,5 +25,13 @@ fn a_data_server_tells_nothing_that_managers_did_not() {
     assert_eq!(inner.known_already(&other_primary), Some(known.clone()), "members are the managers'");
     assert_eq!(inner.known_already(&PgState { epoch: told.epoch - 1, ..told.clone() }), Some(known), "an older one");
     assert_eq!(inner.known_already(&PgState { epoch: told.epoch + 1, ..told.clone() }), None, "a later epoch");
-    assert_eq!(inner.known_already(&PgState { pg: told.pg + 1, ..told }), None, "a group that nobody told of");
+    assert_eq!(inner.known_already(&PgState { pg: told.pg + 1, ..told.clone() }), None, "a group that nobody told of");
+
+    // A disk that stores many groups after each other would seem not to take any of them in.
+    let later = PgState { epoch: told.epoch + 1, ..told };
+    let (disk, pg) = (DiskId(later.members[1].disk), PgId(later.pg));
+    let cluster = inner.disk_store(disk).expect("the disk").context.cluster;
+    let record = decode_state(cluster, disk, &later, 1).expect("a state");
+    inner.runtime(disk, pg).told.note(&record, &later, Teller::Manager);
+    assert_eq!(inner.known_already(&later).map(|(state, _)| state.epoch), Some(later.epoch), "told, not stored yet");
 }
