@@ -70,28 +70,36 @@ impl Namespace {
             return Ok(());
         }
         self.fullness = Fullness { degree, node: NodeId(request.node) };
+        // What their holders make would fill it on.
+        self.delegations.want_all();
         let mut value = vec![TAG, degree];
         put_varint(&mut value, request.node.into());
         self.tree.put(key::fullness().as_bytes(), &value);
         Ok(())
     }
 
+    /// What holds for an operation: an item of a delegation is never refused, for its holder has answered it.
+    #[inline]
+    fn degree(&self) -> u8 {
+        if self.delegations.acting().is_some() { 0 } else { self.fullness.degree }
+    }
+
     /// Whether there is room for an inode, a name or a longer attribute.
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<()> {
-        if self.fullness.degree == 0 { Ok(()) } else { Err(FULL) }
+        if self.degree() == 0 { Ok(()) } else { Err(FULL) }
     }
 
     /// The same of what comes in place of something else, or is bounded otherwise.
     #[inline]
     pub(crate) fn check_memory_left(&self) -> Result<()> {
-        if self.fullness.degree < 2 { Ok(()) } else { Err(FULL) }
+        if self.degree() < 2 { Ok(()) } else { Err(FULL) }
     }
 
     /// Whether there is room for a new entry of a directory. What is removed by way of the trash gets directories
     /// there.
     pub(crate) fn check_memory_for(&self, directory: u64) -> Result<()> {
-        match self.fullness.degree {
+        match self.degree() {
             0 => Ok(()),
             1 if self.is_in_the_trash(directory) => Ok(()),
             _ => Err(FULL),

@@ -58,9 +58,13 @@ impl Namespace {
 
     /// What the session gets that asks to lead the new directory, if it can.
     fn grant(&self, request: &request::Mkdir<'_>, new: &Inode, context: &Context<'_>) -> Result<Option<Grant>> {
+        if self.level < DELEGATION_LEVEL {
+            // Members of before do not look at it.
+            return Ok(None);
+        }
         let ask = request::DelegationAsk::decode(request.ask)?;
         // The holder executes by itself what this level says.
-        let understands = self.level >= DELEGATION_LEVEL && u64::from(self.level) <= u64::from(ask.level);
+        let understands = u64::from(self.level) <= u64::from(ask.level);
         let is_plain = new.quota == 0 && !new.acl && !new.default_acl && !self.is_the_trash(request.parent);
         let may = understands && is_plain && (2..=DELEGATION_IDS_STEP).contains(&ask.ids);
         let grant = Grant { ids: ask.ids.into(), token: ask.token };

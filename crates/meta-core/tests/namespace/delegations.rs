@@ -393,6 +393,8 @@ fn limits_that_come_later_refuse_nothing() {
     holder.answered(&answer);
     d.set_quota(above, 0, 1).unwrap();
     d.set_quota(0, 0, 1).unwrap();
+    d.set_fullness(2);
+    assert_eq!(d.namespace.take_wanted_delegations(), [(1, top)], "its holder is to make no more there");
     // Counting over reaches what is led.
     d.reclaim(2, 10);
     holder.create(d.now, sub, "a").unwrap();
@@ -415,6 +417,8 @@ fn limits_that_come_later_refuse_nothing() {
     d.check();
     assert_eq!(d.quota(above).unwrap().inodes_used, 4);
     holder.end(&mut d);
+    assert_eq!(d.create(top, "d", 0o644).map(|_| ()), Err(E::NoSpace));
+    d.set_fullness(0);
     assert_eq!(d.create(top, "d", 0o644).map(|_| ()), Err(E::QuotaExceeded));
 }
 

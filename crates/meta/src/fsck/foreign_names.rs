@@ -10,7 +10,7 @@
 //! again. Not here: what is concluded (meta-core: `fsck`, `review`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cairn_meta_core::{NameScan, Names, NamespaceSnapshot};
@@ -113,7 +113,7 @@ pub(super) async fn list(
         *turn = None;
         let first = if request.only.is_empty() { request.first } else { 1 };
         *turn = Some(ForeignNames::make(partition, term, first).await?);
-        tokio::spawn(forget(partition.clone(), turn.as_ref().map(|list| list.taken)));
+        tokio::spawn(forget(Arc::downgrade(partition), turn.as_ref().map(|list| list.taken)));
     }
     let list = turn.as_ref().filter(|list| serves(list));
     let Some(list) = list else {
@@ -130,9 +130,10 @@ pub(super) async fn list(
     Ok(())
 }
 
-/// Gives the memory back, unless another list has taken its place.
-async fn forget(partition: Arc<Partition>, taken: Option<Time>) {
+/// Gives the memory back, unless another list has taken its place. A partition that is closed here is not kept for it.
+async fn forget(partition: Weak<Partition>, taken: Option<Time>) {
     sleep(KEPT).await;
+    let Some(partition) = partition.upgrade() else { return };
     let mut turn = partition.state.fsck.turn.lock().await;
     if turn.as_ref().map(|list| list.taken) == taken {
         *turn = None;
