@@ -519,6 +519,8 @@ impl Drop for Conn {
             let mut queue = self.sink.lock();
             queue.closed = true;
             queue.waker = None;
+            // Replies that come later hold the queue, and nothing of it any more.
+            queue.forget_counted();
             self.records.append(&mut queue.records);
             std::mem::take(&mut queue.out)
         };

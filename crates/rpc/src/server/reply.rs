@@ -195,6 +195,11 @@ impl ReplySink {
 }
 
 impl Queue {
+    /// What waited counts no more: the connection has ended.
+    pub(crate) fn forget_counted(&mut self) {
+        self.counted.set(0);
+    }
+
     fn rouse(&mut self) -> Option<Waker> {
         if self.awake {
             return None;
