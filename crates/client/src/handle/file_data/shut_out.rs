@@ -62,7 +62,8 @@ impl FileData {
             let state = self.state.lock();
             (state.foreign, state.is_guarded())
         };
-        let looked = if made && !guarded { Some(None) } else { self.look(writer, name).await? };
+        // What others did to a file since it was made may have been to shut its writer out.
+        let looked = if made && !guarded && known == 0 { Some(None) } else { self.look(writer, name).await? };
         // One who may not read it cannot be shut out.
         let Some(value) = looked else { return Ok(0) };
         Ok(self.with(0, |state| {

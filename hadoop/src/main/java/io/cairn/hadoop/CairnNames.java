@@ -109,8 +109,13 @@ abstract class CairnNames extends CairnBase {
         if (Native.change(place.volume, place.path, Native.REMOVE_FILE, 0) >= 0) {
             return true;
         }
-        if (Errors.last().is(Errors.ENOENT)) {
+        Errors.Failure refused = Errors.last();
+        if (refused.is(Errors.ENOENT)) {
             return false;
+        }
+        if (!refused.isAnyOf(Errors.EISDIR, Errors.EPERM, Errors.ENOTDIR)) {
+            // It may be done, or be under way: what has the name by now is not removed instead.
+            throw refused.of(path);
         }
         Record.Metadata found = find(place, path, false);
         if (found == null) {
@@ -151,8 +156,13 @@ abstract class CairnNames extends CairnBase {
             if (Native.rename(source.volume, source.path, place(to).path, false) >= 0) {
                 return true;
             }
-            if (Errors.last().is(Errors.ENOENT)) {
+            Errors.Failure refused = Errors.last();
+            if (refused.is(Errors.ENOENT)) {
                 return false;
+            }
+            if (!refused.isAnyOf(Errors.EEXIST, Errors.ENOTDIR, Errors.EISDIR, Errors.EINVAL)) {
+                // It may be done, or be under way, and is not to be called undone.
+                throw refused.of(from);
             }
         }
         Record.Metadata moved = find(source, from, false);

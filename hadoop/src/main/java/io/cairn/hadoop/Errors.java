@@ -49,6 +49,15 @@ final class Errors {
             return errno == number;
         }
 
+        boolean isAnyOf(int... numbers) {
+            for (int number : numbers) {
+                if (errno == number) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
         String text(Object path) {
             return path + ": " + cause + "; " + next;
         }
