@@ -119,6 +119,10 @@ impl Collector {
             self.shards.lock().moved(group.pg, bytes);
             outcome?;
             let chunks = group.indices.len();
+            if bytes == 0 {
+                tracing::debug!(partition = %state.id, pg = group.pg, chunks, "what is left in shards is too uneven to be compacted");
+                continue;
+            }
             tracing::info!(partition = %state.id, pg = group.pg, chunks, bytes, "shards that were mostly dead were compacted");
         }
         Ok(())

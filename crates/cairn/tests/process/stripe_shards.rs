@@ -142,6 +142,36 @@ fn copies_become_shards_where_they_lie() {
     cluster.ok(&["admin", "fsck"]);
 }
 
+/// Files of each chunk of whole shards, one of every shard: the first one of one shard, the last one of the next. Whoever
+/// removes all others leaves twice as many rows as these need, and of every shard something, wherever chance put them.
+fn sparse(cluster: &Cluster, files: &[(String, Vec<u8>)]) -> BTreeSet<String> {
+    type Place = (u64, u64, String);
+    let mut chunks: BTreeMap<(u64, u64), BTreeMap<u64, Vec<Place>>> = BTreeMap::new();
+    for (path, bytes) in files {
+        let found = stat(cluster, path);
+        let [only] = &found["extents"].as_array().expect("extents")[..] else { continue };
+        let number = |name: &str| only[name].as_u64().unwrap_or_default();
+        if number("unit") == WHOLE && number("length") >= bytes.len() as u64 {
+            let (shard, at) = (number("chunk_offset") / WHOLE, number("chunk_offset") % WHOLE);
+            let shards = chunks.entry((number("pg"), number("index"))).or_default();
+            shards.entry(shard).or_default().push((at, at + bytes.len() as u64, path.clone()));
+        }
+    }
+    let mut kept = BTreeSet::new();
+    for shards in chunks.values().filter(|shards| shards.len() == 4) {
+        let of_shard = |(shard, places): (&u64, &Vec<Place>)| {
+            let place = if shard % 2 == 0 { places.iter().min() } else { places.iter().max() };
+            (shard % 2 == 0, place.expect("at least one").clone())
+        };
+        let (first, last): (Vec<_>, Vec<_>) = shards.iter().map(of_shard).partition(|(first, _)| *first);
+        if first.iter().all(|(_, a)| last.iter().all(|(_, b)| a.1 <= b.0)) {
+            kept.extend(first.into_iter().chain(last).map(|(_, place)| place.2));
+        }
+    }
+    assert!(!kept.is_empty(), "no chunk has enough of every shard: {chunks:?}");
+    kept
+}
+
 /// Space of files that are gone would stay taken for the sake of their neighbours in other shards; or what is left be
 /// damaged when it is put together anew.
 #[test]
@@ -151,25 +181,26 @@ fn what_is_left_of_many_files_becomes_dense() {
     for (path, _) in &files {
         eventually(&cluster, &format!("{path} to be encoded"), || stat(&cluster, path)["stage"] == "encoded");
     }
-    let (kept, gone): (Vec<_>, Vec<_>) = files.iter().enumerate().partition(|(number, _)| number % 6 == 0);
-    gone.iter().for_each(|(_, (path, _))| drop(cluster.ok(&["fs", "rm", "--skip-trash", path])));
+    let sparse = sparse(&cluster, &files);
+    let (kept, gone): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| sparse.contains(path));
+    gone.iter().for_each(|(path, _)| drop(cluster.ok(&["fs", "rm", "--skip-trash", path])));
     let before = chunk_use(&cluster).1;
     cluster.ok(&["admin", "config", "set", "garbage_period=1s"]);
     let moved = || cluster.metric("meta1", "cairn_meta_compacted_bytes").unwrap_or_default();
     until("something is moved", || moved() > 0.0);
     // And then it ends: what is dense is not written again.
-    let all: u64 = kept.iter().map(|(_, (_, bytes))| bytes.len() as u64).sum();
+    let all: u64 = kept.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     std::thread::sleep(std::time::Duration::from_secs(15));
     assert!(moved() <= 2.0 * all as f64, "{} bytes were moved of {all}", moved());
     until("space comes back", || chunk_use(&cluster).1 < before);
-    kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
+    kept.iter().for_each(|(path, bytes)| check(&cluster, path, bytes));
     // What was put together is decoded, too.
-    let (path, _) = kept[0].1;
+    let (path, _) = kept[0];
     let (pgs, _) = in_whole_shards(&stat(&cluster, path));
     let pg = pgs.first().copied().expect("in whole shards");
     let victim = node_of(&cluster, disks_of(&groups(&cluster)[&pg])[0]);
     cluster.kill(&victim);
-    kept.iter().for_each(|(_, (path, bytes))| check(&cluster, path, bytes));
+    kept.iter().for_each(|(path, bytes)| check(&cluster, path, bytes));
     cluster.start_all();
     until("all to be whole again", || cluster.cairn(&["admin", "fsck"]).status.success());
 }
