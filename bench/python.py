@@ -2,7 +2,7 @@
 """The Python package beside the Rust client: reads of a long file, and small files by one process.
 
 Starts a manager, a meta and nine data processes on loopback. In turns a file is read whole by `cairn fs cat` into /dev/null and by a Python process with buffers
-of 1 MiB; the time and the CPU are those of the whole process, its start and its connection included. Then one Python process makes small files, reads them and
+of 1 MiB; the time and the CPU are those of the whole process, less what the same process takes for an empty file (its start and its connection). Then one Python process makes small files, reads them and
 removes them, with one thread and with eight. Prints medians, and ratios with the lowest and the highest round. Ends by itself, ends only what it started.
 Usage: CAIRN=target/release/cairn CAIRN_SDK=target/sdk bench/python.py [ROUNDS] [MEGABYTES] [FILES]
 """
@@ -70,13 +70,20 @@ def reads(cluster, layout):
     put.stdin.close()
     if put.wait() != 0:
         sys.exit(f"{path} could not be written")
-    commands = {"Rust": [CAIRN, "fs", "cat", path], "Python": [sys.executable, "-c", READ, path, str(BYTES)]}
+    empty = f"/{layout}/empty"
+    cluster.fs("touch", empty)
+    commands = {"Rust": lambda at, _: [CAIRN, "fs", "cat", at], "Python": lambda at, size: [sys.executable, "-c", READ, at, str(size)]}
     for command in commands.values():
-        timed(cluster, command)
-    found = {name: [] for name in commands}
+        timed(cluster, command(path, BYTES))
+    found, starts = {name: [] for name in commands}, {name: [] for name in commands}
     for turn in range(ROUNDS):
         for name in commands if turn % 2 == 0 else reversed(commands):
-            found[name].append(timed(cluster, commands[name]))
+            start, whole = timed(cluster, commands[name](empty, 0)), timed(cluster, commands[name](path, BYTES))
+            starts[name].append(start)
+            found[name].append((whole[0] - start[0], whole[1] - start[1]))
+    for name, rounds in starts.items():
+        seconds, cpu = (statistics.median(each) * 1000 for each in zip(*rounds))
+        print(f"{layout}, start and connection, {name}: {seconds:.0f} ms, {cpu:.0f} ms of CPU")
     for name, rounds in found.items():
         rate, cpu = (statistics.median(each) for each in zip(*((BYTES / 1e6 / s, c / (BYTES / 1e9)) for s, c in rounds)))
         print(f"{layout} read, {name}: {rate:.0f} MB/s, {cpu:.2f} s of the client's CPU for a GB")

@@ -1,5 +1,5 @@
 //! [`Movers`]: data nodes that a partition's leader asks to move bytes of files, one request at a time, with rests as
-//! long as it took. Not here: what is moved (`compact.rs`, `defragment.rs`), and how (`jobs` and the client library).
+//! long as it took, unless an operator wants it done as fast as it goes. Not here: what is moved (`compact.rs`, `defragment.rs`), and how (`jobs` and the client library).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,7 @@ pub(crate) struct Movers {
     partition: Arc<Partition>,
     client: Client,
     nodes: Vec<NodeId>,
+    rests: bool,
 }
 
 impl Movers {
@@ -53,7 +54,12 @@ impl Movers {
                 }
             }
         }
-        Self { partition, client, nodes }
+        Self { partition, client, nodes, rests: true }
+    }
+
+    /// With the rate that is set for this work: there are no rests where it is 0.
+    pub(crate) fn rest_as(&mut self, rate: Option<u64>) {
+        self.rests = rate != Some(0);
     }
 
     /// Asks one of them, as long as this member leads in that term.
@@ -77,7 +83,9 @@ impl Movers {
             let call = self.client.call(&address, opcode.code(), request, (), CallOptions::new(deadline));
             match call.await.and_then(|response| response.decode::<A>()) {
                 Ok(answer) => {
-                    sleep(state.common.clock.now().since(start)).await;
+                    if self.rests {
+                        sleep(state.common.clock.now().since(start)).await;
+                    }
                     return Ok(answer);
                 }
                 Err(error) => {

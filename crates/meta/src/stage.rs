@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use cairn_meta_core::{Namespace, StagedFile, WHOLE_SHARDS_LEVEL};
 use cairn_rpc::Client;
-use cairn_types::{PgId, StageHours, Time, WallTime};
+use cairn_types::{StageHours, Time, WallTime};
 use cairn_wire::Opcode;
 use cairn_wire::data::{EncodeRequest, EncodeResponse};
 use cairn_wire::error::WireError;
@@ -90,7 +90,7 @@ impl PartitionState {
         let map = self.common.map.read();
         let can = |inode: u64| {
             let file = namespace.staged_file(inode);
-            file.is_some_and(|file| map.column(PgId(file.pg)).is_some_and(|column| column.writable))
+            file.is_some_and(|file| columns::column_of(&map, file.pg).is_some())
         };
         self.stage.asked.ask(&inodes[..inodes.len().min(ASKED_MAX)], now, can)
     }
@@ -125,11 +125,20 @@ pub(crate) struct Stager {
     retries: BTreeMap<u64, Retry>,
     /// Of stripe groups whose files could not be encoded together.
     together: BTreeMap<u32, Retry>,
+    /// Stripe groups that lack members, and since when.
+    degraded: BTreeMap<u32, Time>,
 }
 
 impl Stager {
     pub(crate) fn new(partition: Arc<Partition>, client: Client, timings: MetaTimings) -> Self {
-        Self { partition, client, timings, retries: BTreeMap::new(), together: BTreeMap::new() }
+        Self {
+            partition,
+            client,
+            timings,
+            retries: BTreeMap::new(),
+            together: BTreeMap::new(),
+            degraded: BTreeMap::new(),
+        }
     }
 
     /// Works until the task is ended.
@@ -143,6 +152,7 @@ impl Stager {
                 leading = term;
                 self.retries.clear();
                 self.together.clear();
+                self.degraded.clear();
                 self.partition.state.stage.asked.forget();
                 let since_ns = self.partition.state.common.clock.wall().0;
                 *self.desk().lock() = StageStatusResponse { since_ns, ..Default::default() };
@@ -170,10 +180,10 @@ impl Stager {
         &self.partition.state.stage.status
     }
 
-    /// The stripe group of which a file has bytes in a column to which files are written.
+    /// The stripe group in which a file may be encoded together with others.
     fn stripe_group(&self, file: &StagedFile) -> Option<u32> {
         let map = self.partition.state.common.map.read();
-        map.column(PgId(file.pg)).filter(|column| column.writable).map(|column| column.group)
+        columns::column_of(&map, file.pg).map(|(column, _)| column.group)
     }
 
     fn settings(&self) -> StageSettings {
@@ -210,10 +220,13 @@ impl Stager {
                     continue;
                 }
                 let map = state.common.map.read();
-                let column = map.column(PgId(file.pg)).filter(|column| together && column.writable);
-                if let Some(column) = column {
+                let column = columns::column_of(&map, file.pg).filter(|_| together);
+                if let Some((column, degraded)) = column {
                     let fills_until = together::fills_until(&file);
                     in_columns.push(column, &file, asked.map_or(fills_until, |asked| asked.min(fills_until)));
+                    if degraded {
+                        in_columns.note_degraded(column.group);
+                    }
                     if asked.is_some() {
                         seen.insert(file.inode, column.group);
                     }
@@ -283,6 +296,7 @@ impl Stager {
     async fn encode(&self, file: StagedFile, term: u64) -> Result<End, WireError> {
         let state = &self.partition.state;
         let mut movers = Movers::near(self.partition.clone(), self.client.clone(), file.pg);
+        movers.rest_as(self.settings().rate);
         let mut from = 0;
         loop {
             let now = state.namespace.read().staged_file(file.inode);

@@ -176,11 +176,12 @@ fn sparse(cluster: &Cluster, files: &[(String, Vec<u8>)]) -> BTreeSet<String> {
 /// damaged when it is put together anew.
 #[test]
 fn what_is_left_of_many_files_becomes_dense() {
-    let mut cluster = start(Shape { managers: 1, metas: 1, datas: 9, racks: 3 }, &["garbage_grace=1s"]);
-    let files = files(&cluster, 72);
-    for (path, _) in &files {
-        eventually(&cluster, &format!("{path} to be encoded"), || stat(&cluster, path)["stage"] == "encoded");
-    }
+    let shape = Shape { managers: 1, metas: 1, datas: 9, racks: 3 };
+    let mut cluster = start_with(shape, "r3>rs-4-2", &["garbage_grace=1s"]);
+    let files = files(&cluster, 96);
+    // All at once, so that chunks are as long as there are files for them.
+    let told = cluster.ok(&["fs", "layout", "encode", "/warm"]);
+    assert!(told.contains("96 encoded"), "{told}");
     let sparse = sparse(&cluster, &files);
     let (kept, gone): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| sparse.contains(path));
     gone.iter().for_each(|(path, _)| drop(cluster.ok(&["fs", "rm", "--skip-trash", path])));

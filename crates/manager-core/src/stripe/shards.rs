@@ -41,17 +41,29 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, id: StripeGroupId) -> 
             && pg.is_complete()
             && pg.members.iter().zip(&columns).all(beside)
     };
-    if let Some(pg) = state.pgs().find(fits) {
-        return Ok(ShardsPlan::There(pg.id));
-    }
-    let disks = members(state, soft, group, &columns).ok_or_else(|| {
-        format!(
+    // What was made for another stripe group may fit, but send more parity out of the core rack than has to leave it.
+    let outside = |disks: &mut dyn Iterator<Item = DiskId>| {
+        let rack =
+            |disk: DiskId| state.disk(disk).and_then(|disk| state.node(disk.node)).map(|node| node.rack.as_str());
+        disks.filter(|disk| rack(*disk) != Some(group.core_rack.as_str())).count()
+    };
+    let there = state.pgs().filter(fits).map(|pg| (outside(&mut pg.disks()), pg.id)).min();
+    let wanted = members(state, soft, group, &columns);
+    match (there, wanted) {
+        (Some((sent, pg)), wanted)
+            if wanted.as_ref().is_none_or(|disks| sent <= outside(&mut disks.iter().copied())) =>
+        {
+            Ok(ShardsPlan::There(pg))
+        }
+        (_, Some(disks)) => {
+            let disks = disks.into_iter().map(DiskId::get).collect();
+            Ok(ShardsPlan::Make(group.later, Disks { disks, full: Vec::new() }))
+        }
+        (_, None) => Err(format!(
             "{id} does not encode in its core rack {:?} now: its members lie otherwise, or too few nodes have room",
             group.core_rack
-        )
-    })?;
-    let disks = disks.into_iter().map(DiskId::get).collect();
-    Ok(ShardsPlan::Make(group.later, Disks { disks, full: Vec::new() }))
+        )),
+    }
 }
 
 fn members(state: &State, soft: &Soft, group: &StripeGroup, columns: &[&Pg]) -> Option<Vec<DiskId>> {
@@ -118,5 +130,36 @@ mod tests {
         assert!(matches!(there, ShardsPlan::There(_)), "{there:?}");
         set(&mut state, "stripe_groups", "off");
         assert!(planned(&state).is_err());
+    }
+
+    /// Parity of every chunk would cross racks that need not, because what another stripe group encodes into happens to
+    /// have a copy of each column, too.
+    #[test]
+    fn what_sends_more_out_of_the_core_rack_is_not_taken() {
+        let mut state = racks(&[3, 3, 3, 3]);
+        make(&mut state, "r3>rs-4-2");
+        ok(&mut state, Command::ActivateLevel(ActivateLevel { level: SHARDS_LEVEL }));
+        let group = state.stripe_groups().next().expect("made").clone();
+        let soft = Soft::default();
+        let Ok(ShardsPlan::Make(scheme, best)) = plan(&state, &soft, VolumeId(1), group.id) else { panic!("none yet") };
+        let node = |disk: DiskId| state.disk(disk).expect("known").node;
+        let is_outside = |disk: &DiskId| rack_of(&state, *disk) != group.core_rack;
+        let mut nodes = BTreeSet::new();
+        let mut far: Vec<u32> = Vec::new();
+        for pg in &group.columns {
+            let copies = state.pg(*pg).expect("made").disks();
+            let disk = copies.filter(is_outside).find(|disk| nodes.insert(node(*disk))).expect("a copy elsewhere");
+            far.push(disk.get());
+        }
+        let others = state.disks().map(|disk| disk.id).filter(is_outside).filter(|disk| nodes.insert(node(*disk)));
+        far.extend(others.take(2).map(DiskId::get));
+        let code = u32::from(scheme.code());
+        let far = Disks { disks: far, full: Vec::new() };
+        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: code, groups: vec![far] }));
+        assert_eq!(plan(&state, &soft, VolumeId(1), group.id), Ok(ShardsPlan::Make(scheme, best.clone())));
+        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: code, groups: vec![best.clone()] }));
+        let Ok(ShardsPlan::There(pg)) = plan(&state, &soft, VolumeId(1), group.id) else { panic!("it is there") };
+        let taken: Vec<u32> = state.pg(pg).expect("made").disks().map(DiskId::get).collect();
+        assert_eq!(taken, best.disks);
     }
 }

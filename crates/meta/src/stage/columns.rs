@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use cairn_meta_core::StagedFile;
-use cairn_types::{CHUNK_SIZE_MAX, PgId, Scheme, WallTime};
+use cairn_node_agent::MapView;
+use cairn_types::{CHUNK_SIZE_MAX, MemberState, PgId, Scheme, WallTime};
 use cairn_wire::manager::PgColumn;
 
 /// Stripe groups that are looked at; more come when these are done.
@@ -19,6 +20,16 @@ const GROUPS_MAX: usize = 1024;
 const COLUMN_FILES: usize = 4096;
 /// Files of a request: as many as the other side looks at.
 const FILES_MAX: usize = 8192;
+
+/// The column in which a file may be encoded together with others, and whether it lacks a member. What is complete and
+/// takes no chunks is none: stripe groups are off, or it is given up. What lacks a member takes none for that reason, for
+/// a time.
+pub(super) fn column_of(map: &MapView, pg: u32) -> Option<(&PgColumn, bool)> {
+    let (column, group) = (map.column(PgId(pg))?, map.pg(PgId(pg))?);
+    let serves = |member: &cairn_wire::data::PgMember| member.state == u32::from(MemberState::Serving.code());
+    let degraded = !group.members.iter().all(serves);
+    (column.writable || degraded).then_some((column, degraded))
+}
 
 /// What is due in one column.
 #[derive(Debug)]
@@ -37,6 +48,8 @@ pub(super) struct OfGroup {
     pub(super) pg: PgId,
     k: usize,
     columns: BTreeMap<u32, OfColumn>,
+    /// A column lacks a member: nothing may come of it until that is back or replaced.
+    pub(super) degraded: bool,
     /// Files that may lie in other columns as well, which only their extents tell.
     long_files: bool,
 }
@@ -48,7 +61,7 @@ impl OfGroup {
             _ => return None,
         };
         let (rack, columns) = (column.core_rack.clone(), BTreeMap::new());
-        Some(Self { rack, pg, k, columns, long_files: false })
+        Some(Self { rack, pg, k, columns, degraded: false, long_files: false })
     }
 
     fn push(&mut self, position: u32, file: &StagedFile, fills_until: WallTime) {
@@ -107,6 +120,13 @@ impl InColumns {
         }
     }
 
+    /// A column of a stripe group lacks a member.
+    pub(super) fn note_degraded(&mut self, group: u32) {
+        if let Some(group) = self.0.get_mut(&group) {
+            group.degraded = true;
+        }
+    }
+
     pub(super) fn contains(&self, group: u32) -> bool {
         self.0.contains_key(&group)
     }
@@ -120,6 +140,8 @@ impl InColumns {
 mod tests {
     use super::*;
     use cairn_types::{Stage, StageAfter};
+    use cairn_wire::data::{PgMember, PgState};
+    use cairn_wire::manager::{ClusterMap, Pg};
 
     const WAITS: WallTime = WallTime(1_000);
     const LATER: WallTime = WallTime(1_001);
@@ -182,5 +204,26 @@ mod tests {
         assert!(group.is_ready(LATER));
         group.push(1, &file(2, CHUNK_SIZE_MAX), WAITS);
         assert!(group.is_ready(NOW), "three shards");
+    }
+
+    /// Files would be encoded one by one through other racks while a member is away for a minute; or wait for columns to
+    /// which nobody writes any more.
+    #[test]
+    fn a_column_that_lacks_a_member_is_one_and_a_closed_one_is_not() {
+        let state = |code: u32, writable: bool| {
+            let members = (1..=3).map(|disk| PgMember { disk, state: if disk == 3 { code } else { 1 }, node: disk });
+            let state = PgState { pg: 40, members: members.collect(), ..Default::default() };
+            let column = PgColumn { writable, ..column(7, 0) };
+            let pg = Pg { state: Some(state), column: Some(column), ..Default::default() };
+            let mut map = MapView::default();
+            map.apply(&ClusterMap { version: 1, pgs: vec![pg], ..Default::default() });
+            column_of(&map, 40).map(|(column, degraded)| (column.group, degraded))
+        };
+        let serving = u32::from(MemberState::Serving.code());
+        let syncing = u32::from(MemberState::Syncing.code());
+        assert_eq!(serving, 1);
+        assert_eq!(state(serving, true), Some((7, false)));
+        assert_eq!(state(serving, false), None, "stripe groups are off");
+        assert_eq!((state(syncing, false), state(syncing, true)), (Some((7, true)), Some((7, true))));
     }
 }

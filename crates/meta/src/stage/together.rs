@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::columns::{InColumns, OfGroup};
 use super::{DEADLINE, LEFT, MORE, RATE, Retry, Stager, due_at};
 use crate::movers::Movers;
-use crate::stats::add;
+use crate::stats::{add, count};
 
 /// Chunks that are made of files of one stripe group before the list is looked at again.
 const CHUNKS_MAX: usize = 16;
@@ -28,6 +28,9 @@ const FAILED_DOUBLINGS: u32 = 10;
 const NOTHING_DOUBLINGS: u32 = 5;
 /// Attempts of a stripe group that come to nothing before files that waited long enough are encoded by themselves.
 const TRIES_BEFORE_FILES: u32 = 3;
+/// Files of a stripe group that lacks a member wait for so long for it, as long as it takes until others have its place.
+/// Encoded by themselves, they would load the racks when these have least to spare.
+const DEGRADED_MAX: Duration = Duration::from_secs(20 * 60);
 /// A file that could be encoded together with others waits for them for so long at most.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -38,6 +41,7 @@ impl Stager {
         // What is done with is forgotten.
         if !self.held() {
             self.together.retain(|group, _| in_columns.contains(*group));
+            self.degraded.retain(|group, _| in_columns.contains(*group));
         }
         for (id, group) in in_columns.into_groups() {
             if self.partition.state.leading_term() != Some(term) || self.held() {
@@ -45,8 +49,13 @@ impl Stager {
             }
             let clock = &self.partition.state.common.clock;
             let (now, wall) = (clock.now(), clock.wall());
+            if !group.degraded && self.degraded.remove(&id).is_some() {
+                // It is whole again: what failed before says nothing any more.
+                self.together.remove(&id);
+            }
+            let waits = group.degraded && now.since(*self.degraded.entry(id).or_insert(now)) < DEGRADED_MAX;
             let retry = self.together.get(&id).copied();
-            if group.is_in_all() && retry.is_none_or(|retry| retry.tries < TRIES_BEFORE_FILES) {
+            if group.is_in_all() && (waits || retry.is_none_or(|retry| retry.tries < TRIES_BEFORE_FILES)) {
                 go_on.insert(id);
             }
             if retry.is_some_and(|retry| retry.not_before > now) || !group.is_ready(wall) {
@@ -59,8 +68,14 @@ impl Stager {
                     continue;
                 }
                 Err(error) => {
-                    tracing::debug!(partition = %self.partition.state.id, group = id, rack = group.rack, %error,
-                        "files could not be encoded together");
+                    tracing::info!(partition = %self.partition.state.id, group = id, rack = group.rack, %error,
+                        "files could not be encoded together now; they keep their copies, and are tried again");
+                    count(&self.partition.state.common.stats.encoding_left);
+                    {
+                        let mut desk = self.desk().lock();
+                        desk.left_times += 1;
+                        desk.last_reason = format!("files in rack {}: {error}", group.rack);
+                    }
                     // Each attempt may have written a chunk that nothing names.
                     FAILED_DOUBLINGS
                 }
@@ -77,6 +92,7 @@ impl Stager {
     async fn encode_group(&self, group: &OfGroup, term: u64) -> Result<u64, WireError> {
         let (state, rack) = (&self.partition.state, &group.rack);
         let mut movers = Movers::in_rack(self.partition.clone(), self.client.clone(), group.pg.get(), rack);
+        movers.rest_as(self.settings().rate);
         let request = EncodeRequest { volume: state.volume.get(), inode: 0, from: 0, together: group.files() };
         let mut moved = 0;
         for _ in 0..CHUNKS_MAX {
