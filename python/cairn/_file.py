@@ -1,10 +1,12 @@
 """Open files as `io` knows them."""
 
+import contextlib
 import errno
 import io
 import os
+import threading
 
-from ._library import Buffer, Handle, Stat, check, lib
+from ._library import Buffer, Handle, Stat, check, encoded, lib
 from ._stat import stat_result
 from ctypes import byref, c_ssize_t
 
@@ -23,13 +25,15 @@ def flags_of(mode):
 
 
 class File(io.RawIOBase):
-    """An open file without a buffer. `pread` and `pwrite` may be used by threads side by side; the position is one for all."""
+    """An open file without a buffer. Threads may use it side by side; the position is one for all, and whoever reads or writes there has it
+    for as long as that takes. `pread` and `pwrite` do not wait for each other."""
 
     def __init__(self, volume, path, mode="rb", permissions=0o666):
         super().__init__()
         self._handle = None
         # What was appended by a write that a signal's handler ended, and whose buffer will hand it down once more.
-        self._repeats, self._buffered = None, False
+        self._repeats, self._buffered = None, 0
+        self._lock = threading.RLock()
         flags = flags_of(mode)
         self.name, self.mode = path, mode
         self._appends = bool(flags & os.O_APPEND)
@@ -40,7 +44,7 @@ class File(io.RawIOBase):
         self._volume = volume
         self._pid = os.getpid()
         used, handle = volume._used(), Handle(lib.cairn_close)
-        check(lib.cairn_open(used.pointer, os.fsencode(path), flags, permissions, byref(handle.pointer)), path)
+        check(lib.cairn_open(used.pointer, encoded(path), flags, permissions, byref(handle.pointer)), path)
         self._handle = handle
         if self._appends:
             self._position = self._size()
@@ -50,6 +54,10 @@ class File(io.RawIOBase):
         if handle is None:
             raise ValueError("I/O operation on closed file")
         return handle
+
+    def _turn(self):
+        """The position is this thread's. In a forked child nothing works, and whoever had it does not exist."""
+        return self._lock if self._pid == os.getpid() else contextlib.nullcontext()
 
     def _size(self):
         return self.stat().st_size
@@ -104,11 +112,16 @@ class File(io.RawIOBase):
         return True
 
     def readinto(self, buffer):
-        read = self.pread_into(buffer, self._position)
-        self._position += read
-        return read
+        with self._turn():
+            read = self.pread_into(buffer, self._position)
+            self._position += read
+            return read
 
     def readall(self):
+        with self._turn():
+            return self._read_on()
+
+    def _read_on(self):
         parts = []
         while True:
             # At once, unless it grows meanwhile.
@@ -122,13 +135,14 @@ class File(io.RawIOBase):
                 return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def write(self, data):
-        if not self._appends:
-            written = self.pwrite(data, self._position)
-            self._position += written
+        with self._turn():
+            if not self._appends:
+                written = self.pwrite(data, self._position)
+                self._position += written
+                return written
+            written = self._append(data)
+            self._position = self._size()
             return written
-        written = self._append(data)
-        self._position = self._size()
-        return written
 
     def _append(self, data):
         """Appends once, also where the exception of a signal's handler takes the place of the answer: a buffer around the file does not
@@ -145,22 +159,24 @@ class File(io.RawIOBase):
                 call = lib.cairn_pwrite_noted(handle.pointer, address, length, 0, byref(outcome))
                 return check(call, self.name)
         except BaseException:
-            if outcome.value > 0 and self._buffered:
+            # What is longer than the buffer goes past it.
+            if 0 < outcome.value <= self._buffered:
                 self._repeats = bytes(memoryview(data).cast("B")[: outcome.value])
             raise
 
     def seek(self, offset, whence=io.SEEK_SET):
         self._used()
-        if whence == io.SEEK_CUR:
-            offset += self._position
-        elif whence == io.SEEK_END:
-            offset += self._size()
-        elif whence != io.SEEK_SET:
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
-        if offset < 0:
-            raise OSError(errno.EINVAL, "a position before the beginning of the file", self.name)
-        self._position = offset
-        return offset
+        with self._turn():
+            if whence == io.SEEK_CUR:
+                offset += self._position
+            elif whence == io.SEEK_END:
+                offset += self._size()
+            if offset < 0:
+                raise OSError(errno.EINVAL, "a position before the beginning of the file", self.name)
+            self._position = offset
+            return offset
 
     def tell(self):
         self._used()

@@ -17,6 +17,14 @@ RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 
 
+def encoded(path):
+    """A path or a name for the library, which takes it to end at the first NUL byte."""
+    path = os.fsencode(path)
+    if b"\0" in path:
+        raise ValueError("embedded null byte")
+    return path
+
+
 class Options(ctypes.Structure):
     _fields_ = [
         ("size", c_uint64),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from . import _library
 from ._file import BUFFER_SIZE, File
-from ._library import Dirent, Handle, Options, PlaceStruct, SpaceStruct, Stat, check, lib
+from ._library import Dirent, Handle, Options, PlaceStruct, SpaceStruct, Stat, check, encoded, lib
 from ._stat import stat_result
 
 _SCHEME = "cairn://"
@@ -114,13 +114,13 @@ class Volume:
         made.connect_timeout_ms = _milliseconds(given.pop("connect_timeout", None))
         made.memory_max = given.pop("memory_max", None) or 0
         rack = given.pop("rack", None)
-        made.rack = rack.encode() if rack else None
+        made.rack = encoded(rack) if rack else None
         if given:
             raise TypeError(f"connect() got an unexpected keyword argument {next(iter(given))!r}")
         self.name = volume
         self._pid = self._opened_in = os.getpid()
-        where, handle = cluster.encode() if cluster else None, Handle(lib.cairn_disconnect)
-        check(lib.cairn_connect(where, volume.encode(), byref(made), byref(handle.pointer)))
+        where, handle = encoded(cluster) if cluster else None, Handle(lib.cairn_disconnect)
+        check(lib.cairn_connect(where, encoded(volume), byref(made), byref(handle.pointer)))
         self._handle = handle
         _volumes.add(self)
 
@@ -148,7 +148,7 @@ class Volume:
 
     def _call(self, function, path, *more):
         handle = self._used()
-        return check(function(handle.pointer, os.fsencode(path), *more), path)
+        return check(function(handle.pointer, encoded(path), *more), path)
 
     def close(self):
         """Closes all files that are open, makes everything durable and ends the session."""
@@ -206,7 +206,7 @@ class Volume:
         except BaseException:
             raw.close()
             raise
-        raw._buffered = file is not raw
+        raw._buffered = 0 if file is raw else buffering if buffering > 1 else BUFFER_SIZE
         self._opened_in = raw._pid
         self._files[file] = raw
         if text:
@@ -277,7 +277,7 @@ class Volume:
         path = os.fspath(path)
         as_bytes = isinstance(path, bytes)
         volume, directory = self._used(), Handle(lib.cairn_closedir)
-        check(lib.cairn_opendir(volume.pointer, os.fsencode(path), byref(directory.pointer)), path)
+        check(lib.cairn_opendir(volume.pointer, encoded(path), byref(directory.pointer)), path)
         return self._entries(directory, path, as_bytes)
 
     def _entries(self, directory, path, as_bytes):
@@ -342,15 +342,15 @@ class Volume:
 
     def _rename(self, source, target, flags):
         handle = self._used()
-        check(lib.cairn_rename(handle.pointer, os.fsencode(source), os.fsencode(target), flags), source, target)
+        check(lib.cairn_rename(handle.pointer, encoded(source), encoded(target), flags), source, target)
 
     def symlink(self, target, path):
         handle = self._used()
-        check(lib.cairn_symlink(handle.pointer, os.fsencode(target), os.fsencode(path)), path)
+        check(lib.cairn_symlink(handle.pointer, encoded(target), encoded(path)), path)
 
     def link(self, existing, path):
         handle = self._used()
-        check(lib.cairn_link(handle.pointer, os.fsencode(existing), os.fsencode(path)), existing, path)
+        check(lib.cairn_link(handle.pointer, encoded(existing), encoded(path)), existing, path)
 
     def chmod(self, path, mode):
         self._call(lib.cairn_chmod, path, mode)
@@ -370,7 +370,7 @@ class Volume:
     # ---- extended attributes
 
     def getxattr(self, path, name):
-        return self._filled(path, lambda room, size: self._call(lib.cairn_getxattr, path, os.fsencode(name), room, size))
+        return self._filled(path, lambda room, size: self._call(lib.cairn_getxattr, path, encoded(name), room, size))
 
     def listxattr(self, path):
         names = self._filled(path, lambda room, size: self._call(lib.cairn_listxattr, path, room, size))
@@ -378,10 +378,10 @@ class Volume:
 
     def setxattr(self, path, name, value, flags=0):
         value = bytes(value)
-        self._call(lib.cairn_setxattr, path, os.fsencode(name), value, len(value), flags)
+        self._call(lib.cairn_setxattr, path, encoded(name), value, len(value), flags)
 
     def removexattr(self, path, name):
-        self._call(lib.cairn_removexattr, path, os.fsencode(name))
+        self._call(lib.cairn_removexattr, path, encoded(name))
 
     @staticmethod
     def _filled(path, call):

@@ -30,7 +30,9 @@ _CALLS = (
     "sync space truncate stat lstat exists isdir isfile islink listdir readlink mkdir makedirs remove unlink rmdir rmtree replace rename"
     " rename_new exchange symlink link chmod chown utime getxattr listxattr setxattr removexattr"
 ).split()
-_FILE_CALLS = "stat pread_into pread pwrite read readall readinto write seek tell truncate publish sync flush".split()
+_FILE_CALLS = "stat pread_into pread pwrite publish sync flush".split()
+# These use the position: one after the other, in the order in which they are called.
+_IN_TURN = "read readall readinto write seek tell truncate".split()
 
 
 class _Threads:
@@ -41,7 +43,12 @@ class _Threads:
 
     async def _call(self, function, *arguments, **named):
         call = functools.partial(function, *arguments, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError:
+            # The pool takes nothing more.
+            raise ValueError("operation on a closed volume; connect again") from None
+        return await running
 
     async def __aenter__(self):
         return self
@@ -57,12 +64,26 @@ class AsyncFile(_Threads):
     def name(self):
         return self._of.name
 
+    def __init__(self, of, pool):
+        super().__init__(of, pool)
+        self._turn = None
+
+    async def _in_turn(self, function, *arguments, **named):
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        async with self._turn:
+            return await self._call(function, *arguments, **named)
+
     async def close(self):
-        await self._call(self._of.close)
+        # The volume closes its files before itself.
+        if not self._of.closed:
+            await self._in_turn(self._of.close)
 
 
 class AsyncVolume(_Threads):
     """A connected volume: `cairn.Volume`, of which each call is awaited."""
+
+    _closing = False
 
     @property
     def name(self):
@@ -86,13 +107,19 @@ class AsyncVolume(_Threads):
         return await self._call(lambda: list(self._of.places(path, offset, length)))
 
     async def close(self):
-        await self._call(self._of.close)
-        self._pool.shutdown(wait=False)
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            await self._call(self._of.close)
+        finally:
+            # What is under way goes on.
+            self._pool.shutdown(wait=False)
 
 
-def _awaited(name):
+def _awaited(name, way="_call"):
     async def call(self, *arguments, **named):
-        return await self._call(getattr(self._of, name), *arguments, **named)
+        return await getattr(self, way)(getattr(self._of, name), *arguments, **named)
 
     call.__name__ = name
     call.__doc__ = f"As the call of {name!r} that is not awaited."
@@ -103,6 +130,8 @@ for _name in _CALLS:
     setattr(AsyncVolume, _name, _awaited(_name))
 for _name in _FILE_CALLS:
     setattr(AsyncFile, _name, _awaited(_name))
+for _name in _IN_TURN:
+    setattr(AsyncFile, _name, _awaited(_name, "_in_turn"))
 
 
 async def connect(cluster=None, volume="default", *, threads=_THREADS, **options):

@@ -25,6 +25,8 @@ from ._volume import connect
 _SCHEME = "cairn://"
 # What is copied within a volume is read and written in such pieces.
 _PIECE = 4 << 20
+# Symbolic links that lead on to others.
+_LINKS_MAX = 40
 _TYPES = {modes.S_IFDIR: "directory", modes.S_IFREG: "file", modes.S_IFLNK: "link"}
 
 
@@ -344,18 +346,49 @@ def _part(file, size, start, end):
     return file.pread(max(0, end - start), start)
 
 
+def _led_to(volume, path):
+    """The name at the end of symbolic links."""
+    for _ in range(_LINKS_MAX):
+        try:
+            target = volume.readlink(path)
+        except OSError as error:
+            # It is no link, or not there yet.
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return path
+            raise
+        path = target if target.startswith("/") else path.rsplit("/", 1)[0] + "/" + target
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
+def _mode_of(volume, path):
+    """Permissions of what is there; None if nothing is."""
+    try:
+        return volume.stat(path).st_mode & 0o7777
+    except FileNotFoundError:
+        return None
+
+
 class _Late(io.BufferedWriter):
     """A file of a transaction: it gets its name when that is committed."""
 
     def __init__(self, volume, path, mode):
-        directory, name = path.rsplit("/", 1)
-        self._volume, self.path, self._new = volume, path, "x" in mode
+        self._volume, self._new = volume, "x" in mode
         if self._new and volume.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        # Where a link leads, as whoever writes through it expects.
+        self.path = path = path if self._new else _led_to(volume, path)
+        directory, name = path.rsplit("/", 1)
+        mode = None if self._new else _mode_of(volume, path)
         # A name has 255 bytes at most.
         start = os.fsdecode(os.fsencode(name)[:200])
         self._hidden = f"{directory}/.{start}.{uuid.uuid4().hex}"
-        super().__init__(File(volume, self._hidden, "xb"), BUFFER_SIZE)
+        super().__init__(File(volume, self._hidden, "xb", 0o666 if mode is None else mode & 0o600), BUFFER_SIZE)
+        if mode is not None:
+            try:
+                volume.chmod(self._hidden, mode)
+            except BaseException:
+                self.discard()
+                raise
 
     def commit(self):
         try:

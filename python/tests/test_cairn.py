@@ -307,6 +307,47 @@ os.wait()
                     call()
                 self.assertEqual(caught.exception.errno, errno.EINVAL)
 
+    def test_a_name_does_not_end_at_a_nul_byte(self):
+        """Another file than the named one would be emptied, replaced or removed."""
+        volume = self.volume
+        with volume.open("/py/nul", "wb") as file:
+            file.write(b"precious")
+        calls = [
+            lambda: volume.open("/py/nul\0b", "wb"),
+            lambda: volume.remove("/py/nul\0b"),
+            lambda: volume.rename("/py/other", "/py/nul\0b"),
+            lambda: volume.link("/py/nul\0b", "/py/more"),
+            lambda: volume.symlink("a\0b", "/py/more"),
+            lambda: list(volume.scandir("/py\0b")),
+            lambda: volume.setxattr("/py/nul", "user.a\0b", b""),
+            lambda: cairn.connect(volume="default\0b"),
+        ]
+        for call in calls:
+            with self.assertRaisesRegex(ValueError, "null byte"):
+                call()
+        with volume.open("/py/nul", "rb") as file:
+            self.assertEqual(file.read(), b"precious")
+
+    def test_threads_that_share_a_file(self):
+        """What was said to be written would be missing, as two writes got the same place."""
+        piece = 64 << 10
+        with self.volume.open("/py/shared", "wb", buffering=0) as file:
+            def write(number):
+                for _ in range(16):
+                    self.assertEqual(file.write(bytes([number]) * piece), piece)
+
+            threads = [threading.Thread(target=write, args=(number,)) for number in range(1, 9)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        with self.volume.open("/py/shared", "rb") as file:
+            found = file.read()
+        pieces = [found[at : at + piece] for at in range(0, len(found), piece)]
+        self.assertEqual(len(found), 8 * 16 * piece)
+        self.assertEqual(sorted(each[0] for each in pieces), sorted(list(range(1, 9)) * 16))
+        self.assertTrue(all(len(set(each)) == 1 for each in pieces))
+
     def test_a_volume_is_pickled_by_how_it_was_connected(self):
         again = pickle.loads(pickle.dumps(cairn.connect(read_only=True)))
         with self.assertRaises(OSError) as caught:
@@ -454,6 +495,36 @@ class Asyncio(unittest.TestCase):
                     await volume.open("/aio/1", "r")
                 self.assertEqual((await volume.places("/aio/7"))[0].length, 1000)
                 await volume.rmtree("/aio")
+
+        asyncio.run(main())
+
+    def test_tasks_that_share_a_file(self):
+        """What was said to be written would be missing, as two writes got the same place; or bytes be read twice and others not at all."""
+
+        async def main():
+            async with await cairn.aio.connect(threads=4) as volume:
+                piece = 1 << 20
+                async with await volume.open("/shared", "wb") as file:
+                    done = await asyncio.gather(*(file.write(bytes([number]) * piece) for number in range(16)))
+                self.assertEqual(done, [piece] * 16)
+                async with await volume.open("/shared") as file:
+                    parts = await asyncio.gather(*(file.read(piece) for _ in range(16)))
+                self.assertEqual([part[0] for part in parts], list(range(16)), "in the order in which they were called")
+                await volume.remove("/shared")
+
+        asyncio.run(main())
+
+    def test_what_is_closed_says_so(self):
+        """The exception that ended a block would be hidden by one of a pool of threads."""
+
+        async def main():
+            volume = await cairn.aio.connect()
+            async with await volume.open("/closed", "wb") as file:
+                await file.write(b"1")
+                await volume.close()
+            await volume.close()
+            with self.assertRaisesRegex(ValueError, "closed volume"):
+                await volume.stat("/closed")
 
         asyncio.run(main())
 

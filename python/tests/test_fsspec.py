@@ -85,6 +85,21 @@ def test_transactions_are_seen_whole_or_not():
     assert fs.ls("/late", detail=False) == ["/late/one"]
 
 
+def test_a_transaction_keeps_modes_and_links():
+    """What is private would be readable by all, or a link be replaced and what it leads to stay as it was."""
+    fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
+    fs.pipe_file("/kept/private", b"old")
+    fs.volume.chmod("/kept/private", 0o600)
+    fs.volume.symlink("private", "/kept/link")
+    fs.volume.symlink("/kept/nothing", "/kept/dangling")
+    with fs.transaction:
+        fs.pipe_file("/kept/link", b"new")
+        fs.pipe_file("/kept/dangling", b"made")
+    assert (fs.cat("/kept/private"), fs.cat("/kept/nothing")) == (b"new", b"made")
+    assert fs.volume.islink("/kept/link") and fs.volume.islink("/kept/dangling")
+    assert fs.volume.stat("/kept/private").st_mode & 0o7777 == 0o600
+
+
 def test_files_of_a_transaction_come_all_or_not_at_all():
     fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
     fs.pipe_file("/all/there", b"old")

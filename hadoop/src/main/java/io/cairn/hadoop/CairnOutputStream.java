@@ -24,17 +24,20 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private final byte[] single = new byte[1];
     private final int bufferSize;
     private final Consumer<CairnOutputStream> whenClosed;
+    /** It made the file: what it writes has its place, whatever others append. */
+    private final boolean made;
     private byte[] buffer;
     private int gathered;
     /** Where the next byte that goes down has its place. */
     private long position;
-    private boolean closed;
+    private volatile boolean closed;
     private volatile boolean shutOut;
     /** What failed: nothing is written behind a gap, or twice. */
     private IOException broken;
 
-    CairnOutputStream(long file, Path path, long position, int bufferSize, FileSystem.Statistics statistics,
+    CairnOutputStream(long file, Path path, long position, boolean made, int bufferSize, FileSystem.Statistics statistics,
             Consumer<CairnOutputStream> whenClosed) {
+        this.made = made;
         this.whenClosed = whenClosed;
         this.file = file;
         this.path = path;
@@ -143,6 +146,11 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     /** The file's lease was recovered; the next flush is refused. */
     void shutOut() {
         shutOut = true;
+    }
+
+    /** Whether what it writes would go over what others append. */
+    boolean isAtOffsets() {
+        return made && !closed && !shutOut;
     }
 
     boolean isShutOut() {

@@ -3,7 +3,7 @@ package io.cairn.hadoop;
 import org.apache.hadoop.io.Text;
 import org.apache.hadoop.security.token.delegation.AbstractDelegationTokenIdentifier;
 
-/** What may be shown of a token that carries a key: its holder's name (the owner), when it was made and when it ends. The key is in the password. */
+/** What a token that carries a key says of it: its holder's name (the owner), when it was made and when it ends. The key is in the password, which {@code dtutil print} shows in its last column. */
 public final class KeyTokenIdentifier extends AbstractDelegationTokenIdentifier {
     public static final Text KIND = new Text("CAIRN_KEY");
 
