@@ -35,6 +35,7 @@ const CRATES: &[(&str, Place)] = &[
     ("wire", Layer(1)),
     ("tree", Layer(2)),
     ("meta-core", Layer(2)),
+    ("delegate-core", Layer(2)),
     ("chunk-core", Layer(2)),
     ("replica-core", Layer(2)),
     ("manager-core", Layer(2)),
@@ -93,6 +94,7 @@ const SAME_LAYER: &[(&str, &str, &str)] = &[
     ("placement", "types", "all of the vocabulary speaks in its ids and units"),
     ("erasure", "types", "all of the vocabulary speaks in its ids and units"),
     ("meta-core", "tree", "the namespace is kept in the tree"),
+    ("delegate-core", "meta-core", "whoever leads a directory runs the partition's own state machine"),
     (
         "replica-core",
         "chunk-core",

@@ -116,7 +116,7 @@ pub use names_of::{NameScan, Names};
 pub use namespace::{AppliedAt, Namespace, NamespaceConfig};
 pub use presence::{Copy, Presence, Shortage};
 pub use review::{Look, Review, SUSPECTS_MAX, Suspicion};
-pub use run_item::Item;
+pub use run_item::{Item, may_be_item};
 pub use schedule::{DueSnapshot, Period, Rule, SCHEDULE_LEVEL};
 pub use session::SessionState;
 pub use shard_packs::{PlannedShards, ShardChunk, ShardPacks};

@@ -36,7 +36,7 @@ pub(crate) const NO_DELEGATION: OpError = OpError::new(
 );
 
 /// What can be one.
-const fn may_be_item(opcode: Opcode) -> bool {
+pub const fn may_be_item(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::Create
