@@ -275,7 +275,10 @@ impl Delegate {
             // What came too late says nothing of what is under way.
             Err(_) if !is_present => {}
             Err(error) if error.retry() != RetryClass::Never => self.send_again(call, out),
-            Err(error) => self.lose(error, true, out),
+            Err(error) => {
+                let text = format!("the partition refuses what was answered here: {}", error.message);
+                self.lose(WireError::new(ErrorCode::Internal, text), true, out);
+            }
         }
     }
 
@@ -358,7 +361,7 @@ impl Delegate {
     }
 
     /// Whoever waits for what is stored is told.
-    fn commit(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn commit(&mut self, out: &mut Vec<Output>) {
         let stored = self.queue.first();
         while let Some((id, _)) = self.commits.pop_front_if(|(_, to)| *to <= stored) {
             out.push(Output::Committed(id, Ok(())));

@@ -38,6 +38,7 @@ impl Delegate {
         self.call = None;
         self.state = State::Ended;
         self.let_remove(out);
+        self.commit(out);
         out.push(Output::Ended);
         self.wake(out);
     }

@@ -95,7 +95,7 @@ impl Queue {
 
     /// What waits, which is never sent any more.
     pub fn give_up(&mut self) -> Vec<BatchItem> {
-        self.bytes = 0;
+        (self.bytes, self.sent) = (0, self.first);
         std::mem::take(&mut self.items).into_iter().map(|queued| queued.item).collect()
     }
 

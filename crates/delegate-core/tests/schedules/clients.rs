@@ -135,6 +135,7 @@ impl World {
     /// A batch goes out: the same request whenever it is the same call.
     fn send(&mut self, client: usize, number: u64, call: CallId, request: BatchRequest) {
         let Client { session, is_cut_off, .. } = self.clients[client];
+        assert!(!self.told_sessions.contains(&session), "{number} is stored from a session that has ended");
         let holder = self.clients[client].holders.get_mut(&number).expect("it is led");
         let again = holder.call.as_ref().filter(|(of, _)| *of == call).map(|(_, bytes)| bytes.clone());
         let bytes = match again {

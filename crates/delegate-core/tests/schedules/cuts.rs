@@ -127,7 +127,7 @@ fn a_refusal_of_a_whole_batch_loses_what_waits_and_gives_the_directory_back() {
     assert_eq!((lost.from, lost.count, lost.give_back), (0, 1, true));
     assert_eq!(lost.inodes, [machine.number()]);
     let answer = create(&mut machine, 1);
-    assert!(matches!(&answer[..], [Output::Answer(1, Err(error))] if error.code == ErrorCode::Conflict));
+    assert!(matches!(&answer[..], [Output::Answer(1, Err(error))] if error.code == ErrorCode::Internal));
 }
 
 /// Whoever removes a directory that it made would wait for the end, and the removal be done under items that wait.

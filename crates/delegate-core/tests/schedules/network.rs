@@ -215,8 +215,11 @@ impl World {
         if self.clients[client].is_cut_off || !self.ended_sessions.contains(&session) {
             return;
         }
+        self.told_sessions.insert(session);
         for number in self.numbers_of(client) {
             self.happen(client, number, Input::SessionEnded);
+            let holder = self.clients[client].holders.get(&number);
+            assert!(holder.is_none_or(|holder| holder.machine.is_over()), "{number} goes on without a session");
             self.is_refused_when_lost(client, number);
         }
         self.clients[client] = Client::new(self.next_session(), self.now);
@@ -239,7 +242,7 @@ impl World {
     }
 
     /// A client that does not know what it leads has made nothing in it.
-    fn give_back(&mut self, session: u64, number: u64) {
+    pub fn give_back(&mut self, session: u64, number: u64) {
         self.note("given back");
         self.partition.session = session;
         self.partition.slot = 250;

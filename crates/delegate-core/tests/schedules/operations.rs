@@ -135,7 +135,8 @@ impl World {
         let covered: Vec<u64> = all.into_iter().filter(|i| self.clients[client].led.of(*i) == Some(number)).collect();
         let Some(inode) = self.random.any(&covered) else { return };
         let (session, now) = (self.clients[client].session, self.now);
-        let header = Some(MetaHeader { volume: 1, partition: 1, session, ..MetaHeader::default() });
+        let who = Some(Credentials { uid: 0, gid: 0, groups: vec![] });
+        let header = Some(MetaHeader { volume: 1, partition: 1, session, who, ..MetaHeader::default() });
         let request = GetattrRequest { header, inode }.encode_to_vec();
         let holder = self.clients[client].holders.get_mut(&number).unwrap();
         let mut answer = Vec::new();

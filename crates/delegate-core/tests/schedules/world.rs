@@ -9,6 +9,7 @@ use cairn_delegate_core::input::Input;
 use cairn_meta_core::{Namespace, NamespaceConfig};
 use cairn_types::{ErrorCode, Time};
 use cairn_wire::Opcode;
+use cairn_wire::common::Credentials;
 use cairn_wire::meta::{
     Attributes, AttributesResponse, DirEntry, GetattrRequest, MetaHeader, ReaddirRequest, ReaddirResponse,
 };
@@ -31,6 +32,8 @@ pub struct World {
     /// Delegations that ended otherwise than by their holder's batch.
     pub ended: BTreeSet<u64>,
     pub ended_sessions: BTreeSet<u64>,
+    /// Those whose client has heard of it.
+    pub told_sessions: BTreeSet<u64>,
     /// Sessions whose client is gone, and when they end.
     pub dying: Vec<(u64, Time)>,
     pub sequences: BTreeMap<(u64, u32), u64>,
@@ -70,6 +73,7 @@ impl World {
             grants: BTreeMap::new(),
             ended: BTreeSet::new(),
             ended_sessions: BTreeSet::new(),
+            told_sessions: BTreeSet::new(),
             dying: Vec::new(),
             sequences: BTreeMap::new(),
             next_chunk: 0,
@@ -108,6 +112,8 @@ impl World {
     /// An entry of the partition's log.
     pub fn log(&mut self, opcode: Opcode, request: Vec<u8>) -> Result<Vec<u8>, ErrorCode> {
         self.partition.now = self.partition.now.max(self.wall());
+        // Requests are numbered here.
+        (self.partition.session, self.partition.slot) = (0, 0);
         self.partition.log(opcode, request)
     }
 
@@ -185,7 +191,8 @@ impl World {
             .filter(|(_, number, _)| !self.ended.contains(number))
         {
             let part = holder.machine.part();
-            let header = Some(MetaHeader { volume: 1, partition: 1, session, ..MetaHeader::default() });
+            let who = Some(Credentials { uid: 0, gid: 0, groups: vec![] });
+            let header = Some(MetaHeader { volume: 1, partition: 1, session, who, ..MetaHeader::default() });
             let led = &self.clients[self.client_of(session).unwrap()].led;
             for (inode, node) in self.oracle.model.nodes.iter().filter(|(inode, _)| led.of(**inode) == Some(number)) {
                 let request = GetattrRequest { header: header.clone(), inode: *inode };
@@ -229,6 +236,11 @@ impl World {
         }
         self.dying.iter_mut().for_each(|(_, at)| *at = Time(0));
         self.expire();
+        for (number, session) in self.grants.clone() {
+            if self.partition.namespace.is_led_by(session, number) {
+                self.give_back(session, number);
+            }
+        }
         self.reclaim();
         self.partition.check();
         let frees = BTreeSet::new();
