@@ -54,7 +54,8 @@ impl World {
                 Operation::Setattr(Setattr { inode, mode: Some(mode), uid, size, ..Setattr::default() })
             }
             18 => {
-                let value = vec![7; self.random.below(300)];
+                // The longest are more than a batch may have.
+                let value = vec![7; if self.random.once_in(8) { 2_000 } else { self.random.below(300) }];
                 Operation::SetXattr { inode: file, name: b"user.a".to_vec(), value, flags: 0 }
             }
             19 => Operation::RemoveXattr { inode: file, name: b"user.a".to_vec() },

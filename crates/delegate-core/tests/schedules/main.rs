@@ -37,12 +37,14 @@ const EXPECTED: &[&str] = &[
     "batch late",
     "batch of a session that has ended",
     "cut off",
+    "ended",
     "ended by a recall",
     "ended with its top",
     "fenced",
     "fsync of something that waited",
     "fsync that failed",
     "given back",
+    "given, and nobody knows",
     "healed",
     "item",
     "items lost",
@@ -63,6 +65,7 @@ const EXPECTED: &[&str] = &[
     "request lost",
     "sent again",
     "top not removed",
+    "woken",
 ];
 
 /// What a program was told would not be so: undone though it was synced, done twice, in part, or in another way than

@@ -116,7 +116,7 @@ impl World {
         for client in 0..self.clients.len() {
             for number in self.numbers_of(client) {
                 let call = self.clients[client].holders[&number].call.as_ref().map(|(call, _)| *call);
-                if let Some(call) = call.filter(|_| self.random.once_in(12)) {
+                if let Some(call) = call.filter(|_| self.random.once_in(20)) {
                     self.happen(client, number, Input::Unanswered { call });
                 }
             }

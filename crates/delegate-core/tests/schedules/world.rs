@@ -123,7 +123,7 @@ impl World {
         let client = self.random.below(self.clients.len());
         match self.random.below(1000) {
             0..=3 => self.kill(client),
-            4..=11 => self.cut_off(client),
+            4..=8 => self.cut_off(client),
             12..=21 => self.new_leader(),
             22..=26 => self.now = self.now + Duration::from_millis(self.random.below(1500) as u64),
             27..=60 => self.hear_of_the_end(client),
@@ -134,7 +134,8 @@ impl World {
             457..=530 => self.look_at_own(client),
             _ => self.operation(client),
         }
-        self.deliver();
+        (0..3).for_each(|_| self.deliver());
+        self.heal();
         self.remove_tops(client);
         self.repeat();
         self.expire();
@@ -170,14 +171,24 @@ impl World {
 
     /// For a while nothing comes to a client, and nothing from it.
     fn cut_off(&mut self, client: usize) {
-        let is_cut_off = !self.clients[client].is_cut_off;
-        self.clients[client].is_cut_off = is_cut_off;
-        self.note(if is_cut_off { "cut off" } else { "healed" });
+        self.clients[client].is_cut_off = true;
+        self.note("cut off");
+    }
+
+    fn heal(&mut self) {
+        for client in 0..self.clients.len() {
+            if self.clients[client].is_cut_off && self.random.once_in(120) {
+                self.clients[client].is_cut_off = false;
+                self.note("healed");
+            }
+        }
     }
 
     /// Works off what is dead; the model did it at once.
     pub fn reclaim(&mut self) {
         while !self.partition.namespace.reclaimable().is_empty() {
+            // What is in a removed tree changes at the time of its removal.
+            self.partition.now -= 10;
             self.partition.reclaim(3, 3);
         }
     }
@@ -188,7 +199,8 @@ impl World {
             .clients
             .iter()
             .flat_map(|client| client.holders.iter().map(|(number, holder)| (client.session, *number, holder)))
-            .filter(|(_, number, _)| !self.ended.contains(number))
+            // Where the end has come to the partition, others may have changed it.
+            .filter(|(session, number, _)| self.partition.namespace.is_led_by(*session, *number))
         {
             let part = holder.machine.part();
             let who = Some(Credentials { uid: 0, gid: 0, groups: vec![] });
