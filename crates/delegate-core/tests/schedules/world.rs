@@ -39,7 +39,7 @@ pub struct World {
     pub sequences: BTreeMap<(u64, u32), u64>,
     pub next_chunk: u32,
     last_session: u64,
-    steps: u64,
+    pub steps: u64,
 }
 
 /// Everything is small, so that every bound is met.
@@ -132,7 +132,7 @@ impl World {
             421..=450 => self.sync(client),
             451..=456 => self.remove_some_top(client),
             457..=530 => self.look_at_own(client),
-            _ => self.operation(client),
+            _ => self.burst(client),
         }
         (0..3).for_each(|_| self.deliver());
         self.heal();
@@ -146,6 +146,12 @@ impl World {
             self.partition.check();
             self.compare_parts();
         }
+    }
+
+    /// Programs do one thing, or many without a pause.
+    fn burst(&mut self, client: usize) {
+        let count = if self.random.once_in(3) { 1 + self.random.below(16) } else { 1 };
+        (0..count).for_each(|_| self.operation(client));
     }
 
     fn tick(&mut self) {
