@@ -123,7 +123,7 @@ mod tests {
     use cairn_wire::meta::*;
     use prost::Message;
 
-    /// An operation would be executed beside the directory that it names, or a holder's own request recall what it leads.
+    /// An operation would be executed beside the directory that it names, or recall what its own client leads.
     #[test]
     fn every_inode_of_a_request_is_found() {
         let header = Some(MetaHeader { session: 77, ..MetaHeader::default() });

@@ -5,14 +5,14 @@ mod choose;
 mod clients;
 mod cuts;
 #[path = "../../../meta-core/tests/namespace/driver.rs"]
-#[allow(dead_code, reason = "the namespace's own tests need more of it")]
+#[allow(unused, reason = "the namespace's own tests need more of it")]
 mod driver;
 mod network;
 mod operations;
 mod oracle;
 mod random;
 #[path = "../../../meta-core/tests/namespace/translate.rs"]
-#[allow(dead_code, reason = "the namespace's own tests need more of it")]
+#[allow(unused, reason = "the namespace's own tests need more of it")]
 mod translate;
 mod world;
 
