@@ -1,5 +1,6 @@
 //! [`Movers`]: data nodes that a partition's leader asks to move bytes of files, one request at a time, with rests as
-//! long as it took, unless an operator wants it done as fast as it goes. Not here: what is moved (`compact.rs`, `defragment.rs`), and how (`jobs` and the client library).
+//! long as it took, unless an operator wants it done as fast as it goes. Not here: what is moved (`compact.rs`,
+//! `defragment.rs`), and how (`jobs` and the client library).
 
 use std::sync::Arc;
 use std::time::Duration;

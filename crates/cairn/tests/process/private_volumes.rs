@@ -149,7 +149,7 @@ impl Scene {
         Arc::new(Tls::of_client(&key).expect("usable"))
     }
 
-    /// How many of the data nodes refuse a client that asks for a chunk of a volume where others can listen, of how many.
+    /// How many data nodes of how many refuse a client that asks for a chunk of a volume where others can listen.
     /// Each of them learns a setting by itself, and what one passes on to the next is as open as the one that sends.
     fn refusals_in_the_open(&self, volume: &str) -> (usize, usize) {
         let view = self.view();

@@ -142,8 +142,9 @@ fn copies_become_shards_where_they_lie() {
     cluster.ok(&["admin", "fsck"]);
 }
 
-/// Files of each chunk of whole shards, one of every shard: the first one of one shard, the last one of the next. Whoever
-/// removes all others leaves twice as many rows as these need, and of every shard something, wherever chance put them.
+/// Files of each chunk of whole shards, one of every shard: the first one of one shard, the last one of the next.
+/// Whoever removes all others leaves twice as many rows as these need, and of every shard something, wherever chance
+/// put them.
 fn sparse(cluster: &Cluster, files: &[(String, Vec<u8>)]) -> BTreeSet<String> {
     type Place = (u64, u64, String);
     let mut chunks: BTreeMap<(u64, u64), BTreeMap<u64, Vec<Place>>> = BTreeMap::new();

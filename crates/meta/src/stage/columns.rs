@@ -22,8 +22,8 @@ const COLUMN_FILES: usize = 4096;
 const FILES_MAX: usize = 8192;
 
 /// The column in which a file may be encoded together with others, and whether it lacks a member. What is complete and
-/// takes no chunks is none: stripe groups are off, or it is given up. What lacks a member takes none for that reason, for
-/// a time.
+/// takes no chunks is none: stripe groups are off, or it is given up. What lacks a member takes none for that reason,
+/// for a time.
 pub(super) fn column_of(map: &MapView, pg: u32) -> Option<(&PgColumn, bool)> {
     let (column, group) = (map.column(PgId(pg))?, map.pg(PgId(pg))?);
     let serves = |member: &cairn_wire::data::PgMember| member.state == u32::from(MemberState::Serving.code());
@@ -206,8 +206,8 @@ mod tests {
         assert!(group.is_ready(NOW), "three shards");
     }
 
-    /// Files would be encoded one by one through other racks while a member is away for a minute; or wait for columns to
-    /// which nobody writes any more.
+    /// Files would be encoded one by one through other racks while a member is away for a minute; or wait for columns
+    /// to which nobody writes any more.
     #[test]
     fn a_column_that_lacks_a_member_is_one_and_a_closed_one_is_not() {
         let state = |code: u32, writable: bool| {

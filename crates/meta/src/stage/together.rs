@@ -28,7 +28,7 @@ const FAILED_DOUBLINGS: u32 = 10;
 const NOTHING_DOUBLINGS: u32 = 5;
 /// Attempts of a stripe group that come to nothing before files that waited long enough are encoded by themselves.
 const TRIES_BEFORE_FILES: u32 = 3;
-/// Files of a stripe group that lacks a member wait for so long for it, as long as it takes until others have its place.
+/// Files of a stripe group that lacks a member wait so long for it, until others have its place.
 /// Encoded by themselves, they would load the racks when these have least to spare.
 const DEGRADED_MAX: Duration = Duration::from_secs(20 * 60);
 /// A file that could be encoded together with others waits for them for so long at most.
