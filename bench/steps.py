@@ -8,9 +8,9 @@ two seconds, so that it has what was put off, less what the processes use when n
 else by strace in a round of its own. Ends by itself, ends only what it started.
 Usage, as root: bench/steps.py A B [ROUNDS [OPERATIONS [PHASE,…]]]      A, B: binaries, as target/release/cairn
 """
-import os, shutil, signal, statistics, subprocess, sys, tempfile, time
+import mmap, os, shutil, signal, statistics, subprocess, sys, tempfile, time
 
-PHASES = ("create", "write 4 KiB", "stat", "unlink", "mkdir", "rmdir", "untar", "rm -rf")
+PHASES = ("create", "write 4 KiB", "read 4 KiB", "stat", "unlink", "mkdir", "rmdir", "untar", "rm -rf")
 FIGURES = ("time ms", "system calls", "voluntary switches", "involuntary switches", "CPU ms", "CPU ms in all")
 AFTERWARDS = 2
 HAS_PERF = shutil.which("perf") and subprocess.run(["perf", "stat", "-e", "raw_syscalls:sys_enter", "true"], capture_output=True).returncode == 0
@@ -118,11 +118,20 @@ def work_of(phase, at, operations, tree):
             os.write(file, content)
         os.close(file)
 
+    def read():
+        buffer, file = mmap.mmap(-1, 4096), os.open(f"{at}/large", os.O_RDONLY | os.O_DIRECT)
+        for i in range(operations):
+            os.preadv(file, [buffer], i * 7919 % 1024 * 4096)
+        os.close(file)
+
+    if phase == "read 4 KiB":
+        create(f"{at}/large", b"4 KiB..." * 512 * 1024)
     empty, full, directories = ([f"{kind}{i:05}" for i in range(operations)] for kind in "efd")
     files = 220
     return {
         "create": (each(empty, create), operations),
         "write 4 KiB": (each(full, lambda path: create(path, b"4 KiB..." * 512)), operations),
+        "read 4 KiB": (read, operations),
         "stat": (each(empty, os.stat), operations),
         "unlink": (each(empty, os.unlink), operations),
         "mkdir": (each(directories, os.mkdir), operations),
