@@ -63,7 +63,7 @@ pub(crate) const CLIENT_NAME: &str = concat!("cairn-client ", env!("CARGO_PKG_VE
 
 pub use admin_way::AdminVia;
 pub use append::SEGMENT_MAX;
-pub use cairn_rpc::client::near::belong_to;
+pub use cairn_rpc::client::near::{belong_to, hand_on, handed_on};
 pub use connect::{Client, ConnectOptions};
 pub use convert::{Conversion, ConversionControl};
 pub use defragment::{Defragmented, FragmentRules};

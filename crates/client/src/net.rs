@@ -128,6 +128,7 @@ impl Net {
         request: EncodedMessage,
         deadline: Duration,
     ) -> Result<EncodedMessage, NetError> {
+        cairn_rpc::client::near::handed_on().await;
         if opcode.is_admin_change()
             && let Some(admin) = &self.admin
             && let Some(outcome) = admin.change(self, address, opcode, &request, deadline).await

@@ -15,8 +15,10 @@ use crate::walks::Walks;
 use cairn_client::attributes::Attributes;
 use cairn_client::{Budget, Client, Volume};
 use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
@@ -178,6 +180,25 @@ impl Inner {
         what: &str,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
+        cairn_client::handed_on().await;
+        self.change_here(what, work).await
+    }
+    /// The same for what is mostly done at once: then it needs no task, which somebody would have to be woken for.
+    pub(crate) async fn change_here<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut work = Box::pin(work);
+        // Nothing is waited for between this and the task: what was begun is not lost with the caller. It gets an errno
+        // as well if this panics, as from the task.
+        let first =
+            std::future::poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))));
+        match first.await {
+            Ok(Poll::Ready(outcome)) => return outcome,
+            Ok(Poll::Pending) => {}
+            Err(_) => return Err(VfsError::new(libc::EIO, format!("{what}: the operation panicked"))),
+        }
         let task = tokio::spawn(work);
         let joined = async { task.await.unwrap_or_else(|end| Err(VfsError::new(libc::EIO, end.to_string()))) };
         self.limited(what, joined).await
@@ -189,6 +210,7 @@ impl Inner {
         work: impl Future<Output = Result<T>> + Send + 'static,
         undo: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<T> {
+        cairn_client::handed_on().await;
         let (done, outcome) = oneshot::channel();
         tokio::spawn(async move {
             let unless_taken = work.await.map(|value| Delivery { content: Some((value, undo)) });

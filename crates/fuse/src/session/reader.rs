@@ -54,6 +54,7 @@ impl Readers {
             let (session, pool, ended) = (session.clone(), pool.clone(), ended.clone());
             let body = move || {
                 cairn_client::belong_to(number);
+                cairn_client::hand_on();
                 super::watchdog::reads_for(number);
                 let _inside = lane.enter();
                 read_requests(&session, &device, &pool);

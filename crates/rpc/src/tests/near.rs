@@ -1,8 +1,10 @@
 //! Clients of several runtimes: whose thread a call's outcome comes to.
 use super::*;
-use crate::client::near::belong_to;
-use std::sync::atomic::Ordering;
+use crate::client::near::{belong_to, hand_on, handed_on};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::task::{Context, Wake, Waker};
 
 /// The thread that learns the outcome of a call made now.
 fn outcome_thread(peer: &crate::Peer, options: CallOptions) -> String {
@@ -47,4 +49,35 @@ fn answers_come_to_the_runtime_of_the_asker() {
     assert_eq!(outcome_thread(&peer, long()), "lane-0", "threads that belong to none");
     assert_eq!(outcome_thread(&peer, long().stream(7)), "lane-1", "there a stream has one connection");
     assert_eq!(server.stats().connections_open.load(Ordering::Relaxed), 3);
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread that only begins operations would wake the one that goes on with them twice each; or an operation would
+/// stand still where it was begun.
+#[test]
+fn what_is_handed_on_goes_on_elsewhere() {
+    let polls = |mut work: std::pin::Pin<&mut dyn Future<Output = ()>>, woken: &Arc<Woken>| {
+        work.as_mut().poll(&mut Context::from_waker(&Waker::from(woken.clone()))).is_ready()
+    };
+    let woken = Arc::new(Woken::default());
+    assert!(polls(pin!(handed_on()), &woken), "this thread hands nothing on");
+    let begun = std::thread::scope(|scope| {
+        let begin = || {
+            hand_on();
+            let mut begun: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(handed_on());
+            assert!(!polls(begun.as_mut(), &woken));
+            begun
+        };
+        scope.spawn(begin).join().unwrap()
+    });
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "whoever collects futures polls it again");
+    assert!(polls(pin!(begun), &woken));
 }

@@ -247,7 +247,7 @@ impl Vfs {
             inner.close_file(&file).await;
             flushed
         };
-        self.inner.change(&open.what(), close).await
+        self.inner.change_here(&open.what(), close).await
     }
 }
 

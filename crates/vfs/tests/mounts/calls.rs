@@ -2,6 +2,7 @@
 use crate::*;
 use cairn_vfs::{SetAttr, SetTime};
 use std::collections::BTreeMap;
+use std::task::{Context, Poll, Waker};
 
 fn counts(cluster: &FakeCluster) -> BTreeMap<&'static str, u64> {
     let mut calls = cluster.take_calls();
@@ -420,5 +421,49 @@ async fn closed_files_are_let_go_of_together() {
     close(&vfs, again).await;
     assert_eq!(contents(&vfs, inodes[7]).await, b"still held");
     vfs.shutdown().await.expect("ended");
+    cluster.check_namespace();
+}
+
+/// Each close of a file of which nothing is to be stored would wake another thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settled_file_is_closed_at_once() {
+    let cluster = cluster();
+    let vfs = still_mount(&cluster).await;
+    for dirty in [false, true] {
+        let (_, handle) = create(&vfs, &format!("f{dirty}"), RDWR).await;
+        if dirty {
+            write(&vfs, handle, 0, b"stored before").await;
+        }
+        vfs.flush(handle, 0).await.expect("flushed");
+        let mut release = std::pin::pin!(vfs.release(handle, None));
+        let polled = release.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Ok(()))), "{polled:?}");
+        assert_eq!(vfs.status().handles, 0);
+    }
+}
+
+/// A program that is killed while it removes something would leave a slot of the session that nobody uses again, or
+/// half of what it did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_goes_on_when_nobody_waits_for_it() {
+    let cluster = cluster();
+    let (vfs, other) = (mount(&cluster).await, mount(&cluster).await);
+    for i in 0..20 {
+        let name = format!("f{i}");
+        let (_, handle) = create(&vfs, &name, RDWR).await;
+        close(&vfs, handle).await;
+        let caller = root();
+        let looked = tokio::select! {
+            biased;
+            removed = vfs.unlink(&caller, ROOT, name.as_bytes()) => removed.is_ok(),
+            () = std::future::ready(()) => false,
+        };
+        let gone = async {
+            while other.lookup(&caller, ROOT, name.as_bytes()).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap_or_else(|_| panic!("{name}, {looked}"));
+    }
     cluster.check_namespace();
 }
