@@ -3,8 +3,8 @@
 //! A call from a thread that belongs to one takes a connection whose task runs there, so that the answer wakes whoever
 //! waits for it without a hop to another thread. Threads that say nothing belong to none.
 //!
-//! A thread may also say that it only begins what the runtime's thread goes on with. What it sent itself would wake that
-//! thread once for the request and once for who waits for the answer; [`handed_on`] leaves both to it.
+//! A thread may also say that it only begins what the runtime's thread goes on with. What it sent itself would wake
+//! that thread once for the request and once for who waits for the answer; [`handed_on`] leaves both to it.
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::Poll;
