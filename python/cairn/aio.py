@@ -83,7 +83,7 @@ class AsyncFile(_Threads):
 class AsyncVolume(_Threads):
     """A connected volume: `cairn.Volume`, of which each call is awaited."""
 
-    _closing = False
+    _closing = None
 
     @property
     def name(self):
@@ -107,9 +107,13 @@ class AsyncVolume(_Threads):
         return await self._call(lambda: list(self._of.places(path, offset, length)))
 
     async def close(self):
-        if self._closing:
-            return
-        self._closing = True
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        # Whoever closes it meanwhile waits for that, too; one who is cancelled does not end it.
+        if not self._closing.done():
+            await asyncio.shield(self._closing)
+
+    async def _close(self):
         try:
             await self._call(self._of.close)
         finally:

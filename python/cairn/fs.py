@@ -361,9 +361,9 @@ def _led_to(volume, path):
 
 
 def _mode_of(volume, path):
-    """Permissions of what is there; None if nothing is."""
+    """Permissions of what is there, without the bits that every write takes away; None if nothing is."""
     try:
-        return volume.stat(path).st_mode & 0o7777
+        return volume.stat(path).st_mode & 0o777
     except FileNotFoundError:
         return None
 

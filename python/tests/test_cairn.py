@@ -514,6 +514,25 @@ class Asyncio(unittest.TestCase):
 
         asyncio.run(main())
 
+    def test_who_closes_at_the_same_time_waits_as_well(self):
+        """What was written would be said to be durable before it is, or not be stored where the task that closes is cancelled."""
+
+        async def main():
+            for number in range(10):
+                volume = await cairn.aio.connect()
+                file = await volume.open(f"/closing-{number}", "wb")
+                await file.write(b"1" * 1_000_000)
+                first = asyncio.ensure_future(volume.close())
+                await asyncio.sleep(0)
+                if number % 2:
+                    first.cancel()
+                await volume.close()
+                async with await cairn.aio.connect() as again:
+                    self.assertEqual((await again.stat(f"/closing-{number}")).st_size, 1_000_000)
+                    await again.remove(f"/closing-{number}")
+
+        asyncio.run(main())
+
     def test_what_is_closed_says_so(self):
         """The exception that ended a block would be hidden by one of a pool of threads."""
 

@@ -89,7 +89,7 @@ def test_a_transaction_keeps_modes_and_links():
     """What is private would be readable by all, or a link be replaced and what it leads to stay as it was."""
     fs = CairnFileSystem(CLUSTER, auto_mkdir=True)
     fs.pipe_file("/kept/private", b"old")
-    fs.volume.chmod("/kept/private", 0o600)
+    fs.volume.chmod("/kept/private", 0o4600)
     fs.volume.symlink("private", "/kept/link")
     fs.volume.symlink("/kept/nothing", "/kept/dangling")
     with fs.transaction:

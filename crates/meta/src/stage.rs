@@ -14,6 +14,7 @@
 
 mod asked;
 mod columns;
+mod degraded;
 mod together;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use crate::partition::{Partition, PartitionState};
 use crate::stats::{add, count};
 use asked::{Asked, Seen};
 use columns::InColumns;
+use degraded::Degraded;
 
 /// Files of one look that are to be encoded by themselves. The others are found with the next one.
 const DUE_MAX: usize = 1024;
@@ -90,7 +92,8 @@ impl PartitionState {
         let map = self.common.map.read();
         let can = |inode: u64| {
             let file = namespace.staged_file(inode);
-            file.is_some_and(|file| columns::column_of(&map, file.pg).is_some())
+            // Nobody is kept waiting for a member that is away.
+            file.is_some_and(|file| columns::column_of(&map, file.pg).is_some_and(|(_, degraded)| !degraded))
         };
         self.stage.asked.ask(&inodes[..inodes.len().min(ASKED_MAX)], now, can)
     }
@@ -125,8 +128,8 @@ pub(crate) struct Stager {
     retries: BTreeMap<u64, Retry>,
     /// Of stripe groups whose files could not be encoded together.
     together: BTreeMap<u32, Retry>,
-    /// Stripe groups that lack members, and since when.
-    degraded: BTreeMap<u32, Time>,
+    /// Stripe groups that lack members.
+    degraded: Degraded,
 }
 
 impl Stager {
@@ -137,7 +140,7 @@ impl Stager {
             timings,
             retries: BTreeMap::new(),
             together: BTreeMap::new(),
-            degraded: BTreeMap::new(),
+            degraded: Degraded::default(),
         }
     }
 

@@ -16,6 +16,7 @@ use cairn_wire::error::WireError;
 use tokio::time::sleep;
 
 use super::columns::{InColumns, OfGroup};
+use super::degraded::Outlook;
 use super::{DEADLINE, LEFT, MORE, RATE, Retry, Stager, due_at};
 use crate::movers::Movers;
 use crate::stats::{add, count};
@@ -28,9 +29,6 @@ const FAILED_DOUBLINGS: u32 = 10;
 const NOTHING_DOUBLINGS: u32 = 5;
 /// Attempts of a stripe group that come to nothing before files that waited long enough are encoded by themselves.
 const TRIES_BEFORE_FILES: u32 = 3;
-/// Files of a stripe group that lacks a member wait so long for it, until others have its place.
-/// Encoded by themselves, they would load the racks when these have least to spare.
-const DEGRADED_MAX: Duration = Duration::from_secs(20 * 60);
 /// A file that could be encoded together with others waits for them for so long at most.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -41,7 +39,7 @@ impl Stager {
         // What is done with is forgotten.
         if !self.held() {
             self.together.retain(|group, _| in_columns.contains(*group));
-            self.degraded.retain(|group, _| in_columns.contains(*group));
+            self.degraded.retain(|group| in_columns.contains(group));
         }
         for (id, group) in in_columns.into_groups() {
             if self.partition.state.leading_term() != Some(term) || self.held() {
@@ -49,11 +47,11 @@ impl Stager {
             }
             let clock = &self.partition.state.common.clock;
             let (now, wall) = (clock.now(), clock.wall());
-            if !group.degraded && self.degraded.remove(&id).is_some() {
-                // It is whole again: what failed before says nothing any more.
+            let outlook = self.degraded.look(id, group.degraded, now);
+            if outlook == Outlook::WholeAgain {
                 self.together.remove(&id);
             }
-            let waits = group.degraded && now.since(*self.degraded.entry(id).or_insert(now)) < DEGRADED_MAX;
+            let waits = outlook == Outlook::Waits;
             let retry = self.together.get(&id).copied();
             if group.is_in_all() && (waits || retry.is_none_or(|retry| retry.tries < TRIES_BEFORE_FILES)) {
                 go_on.insert(id);
@@ -65,6 +63,7 @@ impl Stager {
                 Ok(0) => NOTHING_DOUBLINGS,
                 Ok(_) => {
                     self.together.remove(&id);
+                    self.degraded.forget(id);
                     continue;
                 }
                 Err(error) => {

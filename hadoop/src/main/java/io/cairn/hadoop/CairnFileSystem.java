@@ -159,11 +159,11 @@ public class CairnFileSystem extends CairnAttributes {
         if (file == 0) {
             throw notMade(Errors.last(), path);
         }
-        return new FSDataOutputStream(written(file, path, 0, true), null);
+        return new FSDataOutputStream(written(file, path, 0, place.volume), null);
     }
 
-    private CairnOutputStream written(long file, Path path, long position, boolean made) {
-        CairnOutputStream stream = new CairnOutputStream(file, path, position, made, writeBuffer, statistics, open::remove);
+    private CairnOutputStream written(long file, Path path, long position, long madeIn) {
+        CairnOutputStream stream = new CairnOutputStream(file, path, position, madeIn, writeBuffer, statistics, open::remove);
         open.add(stream);
         return stream;
     }
@@ -176,9 +176,6 @@ public class CairnFileSystem extends CairnAttributes {
     public FSDataOutputStream append(Path given, int bufferSize, Progressable progress) throws IOException {
         Path path = absolute(given);
         statistics.incrementWriteOps(1);
-        if (open.stream().anyMatch(stream -> stream.path().equals(path) && stream.isAtOffsets())) {
-            throw new IOException(path + ": this process still writes the file, and would write over what is appended; close that stream first");
-        }
         Volumes.Place place = place(path);
         long file = Native.open(place.volume, place.path, Native.O_WRONLY | Native.O_APPEND, 0);
         if (file == 0) {
@@ -191,8 +188,12 @@ public class CairnFileSystem extends CairnAttributes {
             Native.close(file);
             throw error;
         }
-        long end = Record.metadata(found).size;
-        return new FSDataOutputStream(written(file, path, end, false), null, end);
+        Record.Metadata there = Record.metadata(found);
+        if (open.stream().anyMatch(stream -> stream.writesAtOffsets(place.volume, there.inode))) {
+            Native.close(file);
+            throw new IOException(path + ": this process still writes the file, and would write over what is appended; close that stream first");
+        }
+        return new FSDataOutputStream(written(file, path, there.size, 0), null, there.size);
     }
 
     @Override

@@ -24,8 +24,8 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     private final byte[] single = new byte[1];
     private final int bufferSize;
     private final Consumer<CairnOutputStream> whenClosed;
-    /** It made the file: what it writes has its place, whatever others append. */
-    private final boolean made;
+    /** The volume in which it made the file, so that what it writes has its place whatever others append; 0: it did not make it. */
+    private final long madeIn;
     private byte[] buffer;
     private int gathered;
     /** Where the next byte that goes down has its place. */
@@ -35,9 +35,9 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
     /** What failed: nothing is written behind a gap, or twice. */
     private IOException broken;
 
-    CairnOutputStream(long file, Path path, long position, boolean made, int bufferSize, FileSystem.Statistics statistics,
+    CairnOutputStream(long file, Path path, long position, long madeIn, int bufferSize, FileSystem.Statistics statistics,
             Consumer<CairnOutputStream> whenClosed) {
-        this.made = made;
+        this.madeIn = madeIn;
         this.whenClosed = whenClosed;
         this.file = file;
         this.path = path;
@@ -148,9 +148,13 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
         shutOut = true;
     }
 
-    /** Whether what it writes would go over what others append. */
-    boolean isAtOffsets() {
-        return made && !closed && !shutOut;
+    /** Whether what it writes would go over what others append to that file, which may have another name by now. */
+    boolean writesAtOffsets(long volume, long inode) {
+        if (madeIn != volume || closed || shutOut) {
+            return false;
+        }
+        byte[] found = Native.statFile(file);
+        return found != null && Record.metadata(found).inode == inode;
     }
 
     boolean isShutOut() {

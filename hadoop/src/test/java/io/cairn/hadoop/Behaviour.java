@@ -593,27 +593,4 @@ public class Behaviour {
         String[] left = new File(System.getProperty("java.io.tmpdir")).list((dir, name) -> name.startsWith("cairn-jni-"));
         assertEquals("what was extracted is gone again: " + Arrays.toString(left), 0, left == null ? 0 : left.length);
     }
-
-    /** What was appended and acknowledged would be written over by a stream of the same process, without a word to either. */
-    @Test
-    public void nobodyAppendsBesideTheStreamThatMadeTheFile() throws Exception {
-        Path path = new Path("/default/made-and-appended");
-        byte[] bytes = "0123456789".getBytes(StandardCharsets.UTF_8);
-        try (FSDataOutputStream out = fs.create(path)) {
-            out.write(bytes);
-            out.hflush();
-            try {
-                fs.append(path).close();
-                fail("it was not refused");
-            } catch (IOException e) {
-                assertTrue(e.getMessage(), e.getMessage().contains("close that stream first"));
-            }
-            out.write(bytes);
-        }
-        try (FSDataOutputStream more = fs.append(path)) {
-            more.write(bytes);
-        }
-        assertEquals(3 * bytes.length, fs.getFileStatus(path).getLen());
-        fs.delete(path, false);
-    }
 }

@@ -253,4 +253,35 @@ public class Recovery {
             }
         }
     }
+
+    /** What was appended and acknowledged would be written over by a stream of the same process, without a word to either. */
+    @Test
+    public void nobodyAppendsBesideTheStreamThatMadeTheFile() throws IOException {
+        Path made = new Path(DIR, "made");
+        Path moved = new Path(DIR, "moved");
+        byte[] bytes = "0123456789".getBytes(StandardCharsets.UTF_8);
+        try (FSDataOutputStream out = writer.create(made)) {
+            out.write(bytes);
+            out.hflush();
+            for (Path path : new Path[] {made, moved}) {
+                try {
+                    writer.append(path).close();
+                    fail(path + " was appended to");
+                } catch (IOException e) {
+                    assertTrue(e.getMessage(), e.getMessage().contains("close that stream first"));
+                }
+                if (path == made) {
+                    assertTrue(writer.rename(made, moved));
+                }
+            }
+            // Another file has the name now.
+            writer.create(made).close();
+            writer.append(made).close();
+            out.write(bytes);
+        }
+        try (FSDataOutputStream more = writer.append(moved)) {
+            more.write(bytes);
+        }
+        assertEquals(3 * bytes.length, heir.getFileStatus(moved).getLen());
+    }
 }
