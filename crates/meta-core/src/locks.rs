@@ -80,6 +80,11 @@ pub(crate) fn decode_count(value: &[u8]) -> Option<u64> {
 }
 
 impl Namespace {
+    /// Ranges that are locked, of all sessions.
+    pub const fn locks(&self) -> u64 {
+        self.locks
+    }
+
     /// Inodes on which a lock was given back since the last call, each once: whoever waits for one may try again.
     pub fn take_released_locks(&mut self) -> Vec<u64> {
         let mut released = std::mem::take(&mut self.released_locks);

@@ -8,6 +8,7 @@
 //! (manager).
 
 mod across;
+mod admission;
 mod append_turns;
 mod appending;
 mod begin;

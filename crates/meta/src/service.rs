@@ -5,7 +5,6 @@
 //! the connection's thread and never waits.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,7 +25,6 @@ use crate::across::{self, Mutation, Work};
 use crate::ends::{self, Asked, End};
 use crate::file_work;
 use crate::header::Head;
-use crate::leases::{CLIENT_SESSIONS_MAX, Full, LEASES_MAX, SESSION_BYTES_MAX};
 use crate::partition::{Context, Partition};
 use crate::places;
 use crate::rights::{self, not_here};
@@ -34,10 +32,6 @@ use crate::server::MetaServer;
 use crate::stale::read_stale;
 use crate::stats::count;
 
-/// Sessions beyond those of which the manager has said that they were given that are let in: it says so once a second.
-const SESSIONS_AHEAD: u64 = 64 << 10;
-/// Holds of a partition, each some 200 bytes of every member's memory, and in its checkpoints.
-const HOLDS_MAX: u64 = 4 << 20;
 /// A thread's buffer for answers is given back above this size.
 const KEEP_BYTES: usize = 128 << 10;
 
@@ -237,7 +231,7 @@ impl MetaServer {
                 End::Refused(error) => return self.refuse(reply, error),
             }
         }
-        if let Err(text) = self.admit_session(partition, opcode, head, request.peer.addr.ip()) {
+        if let Err(text) = self.admit(partition, opcode, head, &request) {
             return self.overloaded(reply, &text);
         }
         let mut data = Vec::with_capacity(2 + request.message.len());
@@ -267,63 +261,6 @@ impl MetaServer {
             leased_by: state.leases.client_of(session),
             from: request.peer.addr.ip(),
             reads_only: limits.is_some_and(|(_, rights)| rights::may_only_read(self.common(), rights, partition)),
-        })
-    }
-
-    /// Notes that a session was heard; why it, or another slot of it, gets no room. Nothing is kept of what is refused.
-    fn admit_session(&self, partition: &Partition, opcode: Opcode, head: &Head, client: IpAddr) -> Result<(), String> {
-        let (state, session) = (&partition.state, head.session);
-        let below = self.common().sessions_below.load(Ordering::Relaxed);
-        if below != 0 && session >= below.saturating_add(SESSIONS_AHEAD) {
-            return Err(format!(
-                "session {session} was not given by the manager yet, as far as {} has heard (below {below}); open one there, \
-                 or repeat in a second",
-                state.id
-            ));
-        }
-        if opcode == Opcode::EndSession {
-            // It needs none, and makes room.
-            return Ok(());
-        }
-        if opcode == Opcode::Hold && state.namespace.read().counters().holds >= HOLDS_MAX {
-            return Err(format!(
-                "{HOLDS_MAX} files of {} are held open for their writers, or without a name, and it takes no more; close some, or end \
-                 sessions, then repeat",
-                state.id
-            ));
-        }
-        let memory = &self.common().memory;
-        if memory.sessions_are_full() && !state.namespace.read().has_slot(session, head.slot) {
-            return Err(format!(
-                "the sessions of all partitions of {} take an eighth of its {} MiB for metadata, which is all they get; use fewer \
-                 slots, or end sessions (those of clients that are silent end after {:?}), then repeat",
-                self.node(),
-                memory.max >> 20,
-                self.timings().lease
-            ));
-        }
-        let needs_room = state.session_bytes.load(Ordering::Relaxed) >= SESSION_BYTES_MAX;
-        if needs_room && !state.namespace.read().has_slot(session, head.slot) {
-            return Err(format!(
-                "the sessions of {} take {} MiB of memory, which is all they get; use fewer slots, or end sessions (those of \
-                 clients that are silent end after {:?}), then repeat",
-                state.id,
-                SESSION_BYTES_MAX >> 20,
-                self.timings().lease
-            ));
-        }
-        state.leases.hear(session, Some(client), self.common().coarse_now()).map_err(|full| match full {
-            Full::Client(client) => format!(
-                "{client} has {CLIENT_SESSIONS_MAX} sessions at {}, and one address gets no more; end some (those that are \
-                 silent end after {:?}), or spread clients over more machines, then repeat",
-                state.id,
-                self.timings().lease
-            ),
-            Full::Partition => format!(
-                "{} has {LEASES_MAX} sessions and takes no more; end some (those that are silent end after {:?}), then repeat",
-                state.id,
-                self.timings().lease
-            ),
         })
     }
 

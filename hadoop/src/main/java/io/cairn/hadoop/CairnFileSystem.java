@@ -473,7 +473,12 @@ public class CairnFileSystem extends CairnAttributes {
     public void close() throws IOException {
         IOException failed = null;
         for (CairnOutputStream stream : open) {
-            failed = closed(stream, failed);
+            // Its writer was told; whoever closes the file system in a finally block wants to see what was thrown first.
+            boolean told = stream.isBroken();
+            IOException error = closed(stream, null);
+            if (error != null && !told) {
+                failed = closed(() -> { throw error; }, failed);
+            }
         }
         // Removes what was to be removed at the end.
         failed = closed(super::close, failed);

@@ -157,6 +157,11 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
         return found != null && Record.metadata(found).inode == inode;
     }
 
+    /** Whether a failure was thrown after which nothing more is written. */
+    synchronized boolean isBroken() {
+        return broken != null;
+    }
+
     boolean isShutOut() {
         return shutOut;
     }

@@ -284,4 +284,25 @@ public class Recovery {
         }
         assertEquals(3 * bytes.length, heir.getFileStatus(moved).getLen());
     }
+
+    /** A program's own exception would be hidden by one that it was told already; or a failure that nobody was told be passed over. */
+    @Test
+    public void aFileSystemDoesNotThrowAgainWhatAStreamThrew() throws IOException {
+        for (boolean told : new boolean[] {true, false}) {
+            Path path = new Path(DIR, "told" + told);
+            FileSystem closing = another();
+            FSDataOutputStream out = closing.create(path);
+            out.write(of('A', 100));
+            out.hflush();
+            recover(heir, path);
+            out.write(of('B', 100));
+            if (told) {
+                refused("hflush", out::hflush);
+                closing.close();
+            } else {
+                refused("the file system's close", closing::close);
+            }
+            assertEquals(100, heir.getFileStatus(path).getLen());
+        }
+    }
 }
