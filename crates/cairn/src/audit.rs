@@ -3,6 +3,8 @@
 //! Invariants: nobody who is served waits for it; what is told again and again is counted, not written each time; the
 //! files together take a bounded part of the disk; a line that was written is synced before the next ones are awaited;
 //! no key, secret or content is in it. Not here: what is told (`rpc`), the log of all requests (`node/request_log.rs`).
+mod object;
+
 use anyhow::Context;
 use cairn_rpc::{AuditSink, PeerInfo, Refusal};
 use cairn_security::moment;
@@ -52,6 +54,8 @@ struct Told {
     kind: &'static str,
     from: String,
     operation: String,
+    /// What is to be changed.
+    object: String,
     /// Of a refusal in no key: whoever asks for what is not there gets another answer each time.
     why: String,
 }
@@ -75,7 +79,8 @@ impl Told {
         if let Some(name) = &self.name {
             line["name"] = json!(name);
         }
-        for (key, text) in [("kind", self.kind), ("operation", &self.operation), ("why", why)] {
+        for (key, text) in [("kind", self.kind), ("operation", &self.operation), ("object", &self.object), ("why", why)]
+        {
             if !text.is_empty() {
                 line[key] = json!(text);
             }
@@ -204,6 +209,7 @@ impl Desk {
             kind: holder.kind(),
             from: from.to_string(),
             operation: operation.to_owned(),
+            object: String::new(),
             why: format!("until {}", moment(holder.until)),
         });
     }
@@ -218,6 +224,7 @@ impl AuditSink for Desk {
             kind: holder.kind(),
             from: peer.addr.ip().to_string(),
             operation: String::new(),
+            object: String::new(),
             why: String::new(),
         });
     }
@@ -229,17 +236,20 @@ impl AuditSink for Desk {
             kind: "",
             from: refusal.from.to_string(),
             operation: refusal.operation.to_owned(),
+            object: String::new(),
             why: refusal.why.to_owned(),
         });
     }
 
-    fn administered(&self, peer: &PeerInfo, opcode: Opcode) {
+    fn administered(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]) {
+        let Some(object) = object::of(opcode, message) else { return };
         self.tell(Told {
             event: "admin",
             name: peer.holder.as_ref().map(|holder| holder.name.clone()),
             kind: peer.holder.as_ref().map_or("", |holder| holder.kind()),
             from: peer.addr.ip().to_string(),
             operation: opcode.name().to_owned(),
+            object,
             why: String::new(),
         });
     }
@@ -466,6 +476,7 @@ mod tests {
             kind: "admin",
             from: "10.0.0.2".to_owned(),
             operation: operation.to_owned(),
+            object: String::new(),
             why: String::new(),
         };
         for number in 0..2 * COUNTED_MAX {

@@ -1,5 +1,6 @@
 //! The connection to a cluster: managers, the cluster map and its refreshes. Shared by everything in the client.
 use crate::append::fullness::FullVolumes;
+use crate::credentials::Credentials;
 use crate::discard::Abandoned;
 use crate::encoded_message::Coming;
 use crate::error::{ClientError, Result};
@@ -18,6 +19,7 @@ use cairn_types::{ChunkId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use cairn_wire::protection::Protection;
+use cairn_wire::rights::Users;
 use parking_lot::RwLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -91,6 +93,8 @@ pub(crate) struct Cluster {
     /// What other parts keep for all tasks of this client.
     pub(crate) shared: SharedState,
     pub(crate) waits: Waits,
+    /// As which users the key lets its holder work; `None`: as any.
+    pub(crate) users: Option<Users>,
 }
 
 /// Host and rack of this client. One that was not told its rack has that of the server on its host.
@@ -151,6 +155,7 @@ impl Cluster {
             apart: RwLock::default(),
             shared: SharedState::default(),
             waits: Waits::default(),
+            users: None,
         }
     }
     /// Refreshes the map; a failure shows up in the next call that needs the manager.
@@ -332,6 +337,13 @@ impl Cluster {
             Some(node) => format!("disk d{disk} (host {})", node.host),
             None => format!("disk d{disk}"),
         }
+    }
+    /// The user as whom servers do what somebody asks: with most keys root is nobody. Whom the key does not allow stays who
+    /// he is, and hears that from a server.
+    pub(crate) fn squashed(&self, who: Credentials) -> Credentials {
+        let Some(users) = &self.users else { return who };
+        let judged = users.judge(Some(who.to_wire())).ok().flatten();
+        judged.map_or(who, Credentials::of_wire)
     }
     /// Where this client runs.
     pub(crate) fn here(&self) -> Place<'_> {

@@ -100,6 +100,7 @@ impl Client {
     }
     async fn connect_with(options: ConnectOptions, key: Option<Arc<Tls>>) -> Result<Client> {
         let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
+        let users = key.as_ref().and_then(|key| key.holder().limits().map(|rights| rights.users().clone()));
         let identity = Identity::client_with_key(key);
         let rpc = match &options.runtimes[..] {
             [] => cairn_rpc::Client::new(config, identity),
@@ -117,6 +118,7 @@ impl Client {
         cluster.stale = Stale::new(options.stale);
         cluster.managers_only = options.managers_only;
         cluster.waits.told = options.waits;
+        cluster.users = users;
         cluster.refresh().await?;
         cluster.first_contact = None;
         cluster.shards = ShardReads::new(options.hedge);

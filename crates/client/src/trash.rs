@@ -237,8 +237,7 @@ impl Trash {
         make(&self.volume, &own).await?;
         let owner = self.volume.stat(&own, false).await?;
         if owner.uid != self.volume.who().uid || owner.mode & 0o170_000 != 0o040_000 {
-            let text = "is not a directory of this user; ask root to remove it";
-            return Err(ClientError::remote(&String::from_utf8_lossy(&own), ErrorCode::PermissionDenied, text));
+            return Err(not_own(&own, self.volume.who().uid));
         }
         make(&self.volume, &bucket).await?;
         *self.made.lock() = Some(bucket.clone());
@@ -358,6 +357,16 @@ impl Trash {
             .try_fold(0, |sum, one| async move { Ok(sum + one) })
             .await
     }
+}
+
+/// Somebody else made what has the name of a user's trash.
+fn not_own(own: &[u8], uid: u32) -> ClientError {
+    let own = String::from_utf8_lossy(own);
+    let next = match uid {
+        0 => format!("remove it with `cairn fs rm -r --skip-trash {own}`, and what others put into it goes, too"),
+        _ => "ask root to remove it, or remove without the trash: --skip-trash".to_owned(),
+    };
+    ClientError::remote(&own, ErrorCode::PermissionDenied, &format!("is not a directory of user {uid}; {next}"))
 }
 
 /// It is gone, not for this user, or no entry of a trash.

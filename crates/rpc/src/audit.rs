@@ -28,8 +28,8 @@ pub trait AuditSink: Send + Sync + 'static {
     fn entered(&self, peer: &PeerInfo);
     /// Somebody is refused. Whoever writes it down bounds how often.
     fn refused(&self, refusal: &Refusal<'_>);
-    /// Somebody asks for a change of the cluster.
-    fn administered(&self, peer: &PeerInfo, opcode: Opcode);
+    /// Somebody asks for a change of the cluster, with this message.
+    fn administered(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]);
 }
 
 /// A sink, or none.

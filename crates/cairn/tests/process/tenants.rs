@@ -184,6 +184,7 @@ fn two_tenants() -> Cluster {
         ("owner", &["--volume", "docs"][..]),
         ("reader", &["--volume", "docs:ro"]),
         ("other", &["--volume", "media:rw"]),
+        ("all", &["--volume", "docs", "--squash", "all"]),
         ("eve", &["--volume", "docs"]),
         ("root", &["--volume", "docs", "--squash", "none"]),
     ] {
@@ -432,7 +433,27 @@ fn audit_of(cluster: &Cluster) {
             until_told(what, || said().lines().any(|line| line.contains(what)), said);
         }
     }
-    assert!(told("manager1").lines().any(|line| line.contains("\"admin\"") && line.contains("CreateVolume")));
+    assert!(
+        told("manager1")
+            .lines()
+            .any(|line| line.contains("\"admin\"") && line.contains("CreateVolume") && line.contains("volume docs"))
+    );
+}
+
+/// With most keys root is nobody: the commands would look for root's trash, which nobody may not enter.
+fn keeps_what_it_removes(cluster: &Cluster, name: &str, local: &str) {
+    let [of, other] = ["", "-2"].map(|end| format!("docs:/open/{name}{end}"));
+    let file = format!("{of}/file");
+    cluster.ok(&["fs", "mkdir", &of]);
+    cluster.ok(&["fs", "put", local, &file]);
+    cluster.ok(&["fs", "put", local, &file]);
+    cluster.ok(&["fs", "cp", "docs:/docs-file", &file]);
+    cluster.ok(&["fs", "clone", &of, &other]);
+    cluster.ok(&["fs", "mv", &format!("{other}/file"), &file]);
+    cluster.ok(&["fs", "rm", "-r", &of]);
+    assert!(cluster.ok(&["fs", "trash", "ls", "docs:"]).contains(&format!("/open/{name}")), "{name}");
+    cluster.ok(&["fs", "trash", "restore", &of]);
+    cluster.ok(&["fs", "stat", &file]);
 }
 
 /// Root on a tenant's machine would be root in his volume unless somebody said so; or a reader could write.
@@ -465,7 +486,10 @@ fn commands_do_with_a_key_what_it_says() {
         assert!(said.contains("cairn key client"), "{said}");
         assert!(!cluster.ok(&["admin", "status"]).contains(theirs), "{name}");
     }
-    with(&mut cluster, "root");
+    for name in ["owner", "all", "root"] {
+        with(&mut cluster, name);
+        keeps_what_it_removes(&cluster, name, &local);
+    }
     assert!(cluster.ok(&["fs", "ls", "-R", "docs:/"]).contains("mine"));
     cluster.check_logs();
 }

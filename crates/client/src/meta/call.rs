@@ -49,10 +49,12 @@ pub(super) struct Shared {
 
 impl MetaCaller {
     pub(crate) fn new(cluster: Arc<Cluster>, volume: u32, who: Credentials) -> Arc<Self> {
+        let who = cluster.squashed(who);
         Arc::new(Self { cluster, volume, who, shared: Arc::default() })
     }
     /// The same way and session on behalf of another user.
     pub(crate) fn as_user(&self, who: Credentials) -> Arc<Self> {
+        let who = self.cluster.squashed(who);
         Arc::new(Self { cluster: self.cluster.clone(), volume: self.volume, who, shared: self.shared.clone() })
     }
 

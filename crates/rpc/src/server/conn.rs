@@ -315,7 +315,7 @@ impl Conn {
                     if let Some(sink) = peer.audit.sink()
                         && let Some(opcode) = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())
                     {
-                        sink.administered(peer, opcode);
+                        sink.administered(peer, opcode, message);
                     }
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
