@@ -347,17 +347,36 @@ def _part(file, size, start, end):
 
 
 def _led_to(volume, path):
-    """The name at the end of symbolic links."""
-    for _ in range(_LINKS_MAX):
+    """The name at the end of symbolic links, with none on the way to it: `..` in a link leads up from where that link is."""
+    found, missing, links = [], False, 0
+    parts = _parts(path)
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            if missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            del found[-1:]
+            continue
+        found.append(part)
         try:
-            target = volume.readlink(path)
+            target = volume.readlink("/" + "/".join(found))
         except OSError as error:
             # It is no link, or not there yet.
-            if error.errno in (errno.EINVAL, errno.ENOENT):
-                return path
-            raise
-        path = target if target.startswith("/") else path.rsplit("/", 1)[0] + "/" + target
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if error.errno not in (errno.EINVAL, errno.ENOENT):
+                raise
+            missing = error.errno == errno.ENOENT
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        del found[0 if target.startswith("/") else -1 :]
+        parts += _parts(target)
+    return "/" + "/".join(found)
+
+
+def _parts(path):
+    """Names in a path, the last one first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _mode_of(volume, path):

@@ -97,6 +97,18 @@ def test_a_transaction_keeps_modes_and_links():
         fs.pipe_file("/kept/dangling", b"made")
     assert (fs.cat("/kept/private"), fs.cat("/kept/nothing")) == (b"new", b"made")
     assert fs.volume.islink("/kept/link") and fs.volume.islink("/kept/dangling")
+    # `..` of a link is above the directory that the link is in, whatever led there.
+    fs.pipe({"/kept/x": b"another", "/kept/b/x": b"old", "/kept/b/c/y": b"y"})
+    fs.volume.symlink("b/c", "/kept/a")
+    fs.volume.symlink("../x", "/kept/b/c/up")
+    fs.volume.symlink("loop", "/kept/loop")
+    with fs.transaction:
+        fs.pipe_file("/kept/a/up", b"new")
+        with pytest.raises(FileNotFoundError):
+            fs.open("/kept/none/../x", "wb")
+        with pytest.raises(OSError):
+            fs.open("/kept/loop", "wb")
+    assert (fs.cat("/kept/x"), fs.cat("/kept/b/x"), fs.cat("/kept/a/up")) == (b"another", b"new", b"new")
     assert fs.volume.stat("/kept/private").st_mode & 0o7777 == 0o600
 
 

@@ -16,6 +16,7 @@ use cairn_wire::holder::MANAGER_ID_MAX;
 use cairn_wire::protection::Protection;
 use key_watch::KeyWatch;
 use renewal::{Renewal, Trouble};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,10 @@ pub struct Security {
 impl Security {
     /// Reads the key that a node's configuration names and holds it against the rest of that.
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
-        let Some(SecuritySpec { mode, key, revoked, audit, data, authority }) = &spec.security else { return Ok(None) };
+        let Some(SecuritySpec { mode, key, revoked, audit, data, authority }) = &spec.security else {
+            tell_open(&spec.listen);
+            return Ok(None);
+        };
         let file = KeyFile::read(key).context("security.key")?;
         let revoked = Revoked::of_server(revoked.as_deref(), &spec.dir.join(TOLD_FILE));
         let revoked = revoked.context("security.revoked: the list has to be there; an empty file revokes nothing")?;
@@ -193,6 +197,23 @@ pub fn roles_of(manager: bool, meta: bool, data: bool) -> Roles {
     all.into_iter().filter(|(has, _)| *has).fold(Roles::default(), |roles, (_, role)| roles.with(role))
 }
 
+/// Says that whoever reaches the process is served, where others than programs of the machine do.
+fn tell_open(listen: &str) {
+    if !is_loopback(listen) {
+        tracing::warn!(
+            listen,
+            "this server has no [security] in its configuration: whoever reaches its address may read, change and remove \
+             everything; see the guide on security, or keep others away from the address"
+        );
+    }
+}
+
+/// Whether nobody else than programs of the machine reaches an address.
+fn is_loopback(listen: &str) -> bool {
+    let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// From when on the end of a key is spoken of: of one that is renewed by itself not before that should have happened.
 pub fn warned(until: u64, renewed: Option<Validity>) -> u64 {
     renewed.map_or_else(|| until.saturating_sub(WARN_DAYS * DAY), |validity| validity.warned())
@@ -213,4 +234,20 @@ fn ending(tls: &Tls, renews: bool, trouble: Option<&str>) -> Option<String> {
             format!("{what}: make a new key (cairn key node --replace) and put it in place, or name security.authority")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever tries Cairn on one machine would be warned of nothing; or nobody of an open port.
+    #[test]
+    fn only_this_machine_reaches_loopback() {
+        for listen in ["127.0.0.1:7400", "127.9.9.9:0", "[::1]:7400", "localhost:7400"] {
+            assert!(is_loopback(listen), "{listen}");
+        }
+        for listen in ["0.0.0.0:7400", "10.0.0.1:7400", "[::]:7400", "storage1:7400"] {
+            assert!(!is_loopback(listen), "{listen}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use cairn_client::{
     AdminVia, Client, ClientError, ConnectOptions, HedgeBounds, RemotePath, StaleReads, ToldWaits, UriError, Volume,
     own_process,
 };
-use cairn_security::Tls;
+use cairn_security::{Tls, moment, now};
 use cairn_types::ClusterId;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -213,6 +213,9 @@ impl Context {
             other => other,
         })?;
         self.check_cluster_id(&client)?;
+        if let Some(key) = client.key().filter(|_| !self.args.quiet) {
+            tell_end(key);
+        }
         Ok(client)
     }
     fn check_cluster_id(&self, client: &Client) -> Result<()> {
@@ -299,4 +302,14 @@ impl Drop for Unfreed {
 fn tell_wait(why: &str) {
     // Nobody reads standard error any more: then nobody is told.
     drop(writeln!(std::io::stderr(), "cairn: waiting: {why}"));
+}
+
+/// Says that a key is in the last part of its time. Without a next one its holder would be shut out one day.
+fn tell_end(key: &Tls) {
+    if key.validity().is_some_and(|validity| now() >= validity.warned()) {
+        let (name, when) = (&key.holder().name, moment(key.until()));
+        let next = "have the next one made, with another name (cairn key client, or cairn key token)";
+        // As above.
+        drop(writeln!(std::io::stderr(), "cairn: the key {name} ends at {when}, and then opens nothing; {next}"));
+    }
 }

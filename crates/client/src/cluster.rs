@@ -15,11 +15,11 @@ use crate::view::ClusterView;
 use crate::waits::Waits;
 use cairn_env::{Clock, Rng};
 use cairn_placement::{Place, sort_by_nearness};
+use cairn_security::Tls;
 use cairn_types::{ChunkId, ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::manager::{ClusterMap, GetMapRequest, ReportMemberRequest, ReportMemberResponse};
 use cairn_wire::protection::Protection;
-use cairn_wire::rights::Users;
 use parking_lot::RwLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -93,8 +93,8 @@ pub(crate) struct Cluster {
     /// What other parts keep for all tasks of this client.
     pub(crate) shared: SharedState,
     pub(crate) waits: Waits,
-    /// As which users the key lets its holder work; `None`: as any.
-    pub(crate) users: Option<Users>,
+    /// What is shown to servers.
+    pub(crate) key: Option<Arc<Tls>>,
 }
 
 /// Host and rack of this client. One that was not told its rack has that of the server on its host.
@@ -155,7 +155,7 @@ impl Cluster {
             apart: RwLock::default(),
             shared: SharedState::default(),
             waits: Waits::default(),
-            users: None,
+            key: None,
         }
     }
     /// Refreshes the map; a failure shows up in the next call that needs the manager.
@@ -341,8 +341,8 @@ impl Cluster {
     /// The user as whom servers do what somebody asks: with most keys root is nobody. Whom the key does not allow stays who
     /// he is, and hears that from a server.
     pub(crate) fn squashed(&self, who: Credentials) -> Credentials {
-        let Some(users) = &self.users else { return who };
-        let judged = users.judge(Some(who.to_wire())).ok().flatten();
+        let Some(rights) = self.key.as_ref().and_then(|key| key.holder().limits()) else { return who };
+        let judged = rights.users().judge(Some(who.to_wire())).ok().flatten();
         judged.map_or(who, Credentials::of_wire)
     }
     /// Where this client runs.

@@ -100,8 +100,7 @@ impl Client {
     }
     async fn connect_with(options: ConnectOptions, key: Option<Arc<Tls>>) -> Result<Client> {
         let config = ClientConfig { bulk_connections: options.bulk_connections, ..ClientConfig::default() };
-        let users = key.as_ref().and_then(|key| key.holder().limits().map(|rights| rights.users().clone()));
-        let identity = Identity::client_with_key(key);
+        let identity = Identity::client_with_key(key.clone());
         let rpc = match &options.runtimes[..] {
             [] => cairn_rpc::Client::new(config, identity),
             runtimes => cairn_rpc::Client::with_runtimes(runtimes, config, identity),
@@ -118,7 +117,7 @@ impl Client {
         cluster.stale = Stale::new(options.stale);
         cluster.managers_only = options.managers_only;
         cluster.waits.told = options.waits;
-        cluster.users = users;
+        cluster.key = key;
         cluster.refresh().await?;
         cluster.first_contact = None;
         cluster.shards = ShardReads::new(options.hedge);
@@ -140,6 +139,10 @@ impl Client {
         cluster.refresh().await?;
         cluster.first_contact = None;
         Ok(Client { cluster: Arc::new(cluster), who: options.who })
+    }
+    /// The key that is shown to servers; none where they ask for none, or are not told of one.
+    pub fn key(&self) -> Option<&Tls> {
+        self.cluster.key.as_deref()
     }
     /// How old answers of servers that do not lead were so far; `None`: there were none.
     pub fn staleness(&self) -> Option<Staleness> {

@@ -6,10 +6,11 @@ use cairn_client::key::Key;
 use cairn_client::{Client, ConnectOptions};
 use cairn_env::{Clock, RealClock};
 use cairn_format::label::{Label, LabelKind};
+use cairn_security::Mode;
 use cairn_types::ClusterId;
 use cairn_wire::Opcode;
 use cairn_wire::common::{Empty, ProcessStatsResponse};
-use cairn_wire::manager::{ClusterMap, Node, StatusRequest, StatusResponse};
+use cairn_wire::manager::{ClusterMap, Node, StatusRequest, StatusResponse, WithoutKey};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OFFSET_MAX_MS: f64 = 500.0;
 /// Nodes that are asked; more would take long.
 const ASKED_MAX: usize = 64;
+/// Of those who have no key.
+const NAMED_MAX: usize = 8;
 
 const REACH: &str = "a node that cannot reach the others serves nobody, and is taken for lost";
 
@@ -40,7 +43,8 @@ pub fn look(managers: &[String], config: Option<&Config>, identity: &Identity, k
             return findings;
         }
     };
-    findings.extend(runtime.block_on(ask(managers, &identity.labels, key)));
+    let requires = config.and_then(|config| config.security.as_ref()).is_some_and(|spec| spec.mode == Mode::Required);
+    findings.extend(runtime.block_on(ask(managers, &identity.labels, key, requires)));
     findings
 }
 
@@ -89,7 +93,7 @@ pub(super) fn listens(config: &Config, held: bool) -> Finding {
     }
 }
 
-async fn ask(managers: &[String], labels: &[(String, Label)], key: Key) -> Vec<Finding> {
+async fn ask(managers: &[String], labels: &[(String, Label)], key: Key, requires: bool) -> Vec<Finding> {
     let options = ConnectOptions {
         patience: PATIENCE,
         connect_patience: PATIENCE,
@@ -118,6 +122,9 @@ async fn ask(managers: &[String], labels: &[(String, Label)], key: Key) -> Vec<F
             "cairn admin status",
         ),
     }];
+    if requires {
+        findings.extend(plain(&status.plain));
+    }
     let map = status.map.unwrap_or_default();
     findings.extend(labels.iter().filter_map(|(dir, label)| belongs(dir, label, &map)));
     let up: Vec<&Node> = map.nodes.iter().filter(|node| node.up && !node.removed && !node.address.is_empty()).collect();
@@ -126,6 +133,17 @@ async fn ask(managers: &[String], labels: &[(String, Label)], key: Key) -> Vec<F
     }
     findings.push(versions(&map));
     findings
+}
+
+/// Who would be shut out when this node has its configuration.
+pub(super) fn plain(who: &[WithoutKey]) -> Option<Finding> {
+    // A stranger's word, printed for people.
+    let names = who.iter().take(NAMED_MAX).map(|one| one.who.chars().filter(|c| !c.is_control()).collect::<String>());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let more = if who.len() > NAMED_MAX { " and others" } else { "" };
+    let what = format!("this configuration requires keys, and {names}{more} still come without one");
+    let todo = "give them keys (cairn key), and restart the servers when cairn admin status names nobody";
+    (!who.is_empty()).then(|| Finding::bad("security", what, "they would be shut out of this server", todo))
 }
 
 fn unanswered(error: String) -> Finding {

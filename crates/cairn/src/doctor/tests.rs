@@ -1,11 +1,11 @@
 //! What is concluded from what was measured.
-use super::cluster::{belongs, listens, offset};
+use super::cluster::{belongs, listens, offset, plain};
 use super::*;
 use cairn_env::{OsRng, RealDisk};
 use cairn_format::label::LabelKind;
 use cairn_store::{KnownDisks, LabelledDir};
 use cairn_types::{ClusterId, DiskId, DiskUuid, NodeId, WallTime};
-use cairn_wire::manager::{ClusterMap, Node};
+use cairn_wire::manager::{ClusterMap, Node, WithoutKey};
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
@@ -97,4 +97,15 @@ fn remember_disk(node: &Path, path: &Path) {
     let dir = LabelledDir::open(at, LabelKind::Node, OURS, &OsRng, WallTime(1)).expect("its label");
     let known = KnownDisks::open(dir.disk().clone(), dir.label().uuid, []).expect("a list");
     known.note(&path.display().to_string(), DiskUuid([7; 16])).expect("noted");
+}
+
+/// A server that requires keys would shut somebody out, and its administrator hear of it from him.
+#[test]
+fn who_would_be_shut_out_is_named_before() {
+    let one = |who: &str| WithoutKey { who: who.to_owned(), nodes: vec![16] };
+    assert!(plain(&[]).is_none());
+    let found = plain(&[one("10.0.0.7"), one("n18 at\n10.0.0.8")]).expect("two have none");
+    assert!(found.level == Level::Bad && found.what.contains("10.0.0.7, n18 at10.0.0.8 still come"), "{found:?}");
+    let many = vec![one("10.0.0.7"); 9];
+    assert!(plain(&many).expect("nine").what.contains("and others"));
 }

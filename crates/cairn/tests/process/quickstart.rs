@@ -68,19 +68,28 @@ fn one_process_works_as_it_is_written() {
 #[test]
 fn three_machines_work_as_they_are_written() {
     let dir = tempfile::Builder::new().prefix("cairn-quickstart-").tempdir().expect("dir");
-    let base = free_base(2);
+    let base = free_base(3);
     let page = page(PAGE);
     let part = |heading: &str| shell_blocks(&section(&page, heading));
     let here = |script: &str| {
         let ports = script.replace(":7400", &format!(":{base}")).replace(":7480", &format!(":{}", base + 1));
+        let ports = ports.replace(":7390", &format!(":{}", base + 2));
         ports.replace("10.0.0.", "127.0.0.")
     };
+    let serve = "cairn key serve --ca authority --listen $AUTHORITY";
+    let served = format!(
+        "{serve} > authority.out 2> authority.log & echo $! > node-authority.pid
+        for _ in $(seq 3000); do grep -q ^ready authority.out && break; sleep 0.1; done"
+    );
+    let keys = replaced(&part("### Make the keys"), &[(&format!("{serve} &"), &served)]);
     let write = replaced(
         &part("### Write the configuration"),
         &[
             ("NUMBER=1 ", "NUMBER=$1 "),
             ("/etc/cairn/node.toml", "node$NUMBER.toml"),
             ("/var/lib/cairn/node", "$PWD/node$NUMBER"),
+            ("sudo -u cairn cairn", "cairn"),
+            ("/etc/cairn/revoked", "$PWD/revoked"),
             ("/mnt/disk1/cairn", "$PWD/disk$NUMBER"),
         ],
     );
@@ -91,12 +100,13 @@ fn three_machines_work_as_they_are_written() {
     let script = here(&format!(
         "set -euo pipefail
         trap 'for p in node*.pid; do kill -9 $(cat $p) 2>/dev/null || true; done' EXIT
+{keys}
 machine() {{\n{write}\n{start}\n}}
         for number in 1 2 3; do machine $number; done
         for number in 1 2 3; do
             for _ in $(seq 3000); do grep -q ^ready node$number.out && break; sleep 0.1; done; grep ^ready node$number.out
         done
-        for _ in $(seq 3000); do cairn --cluster 127.0.0.1:7400 fs ls / >/dev/null 2>&1 && break; sleep 0.1; done
+        for _ in $(seq 3000); do cairn --cluster 127.0.0.1:7400 --key ops-1.key fs ls / >/dev/null 2>&1 && break; sleep 0.1; done
 {}\n{lose}\necho every command was run\n",
         part("### Use it")
     ));

@@ -1,5 +1,6 @@
 //! Keys that are taken away at one place are refused at all servers, and stay so.
-use crate::secure::{file, give_keys};
+use crate::mount::cannot_mount;
+use crate::secure::{HeldMount, file, give_keys};
 use crate::support::{Cluster, Shape, text};
 use crate::wait::{until, until_told};
 use std::fs;
@@ -34,6 +35,13 @@ fn a_key_that_is_taken_away_at_one_place_is_refused_everywhere() {
         text(&output.stderr)
     );
 
+    // A mount with the key of bob gets another one while it is in use.
+    let rotating = file(&cluster, "rotating");
+    fs::copy(file(&cluster, "bob"), &rotating).expect("a key");
+    let mut held = (cannot_mount().is_none()).then(|| HeldMount::begin(&cluster, "rotated", Some("rotating")));
+    fs::copy(file(&cluster, "alice"), &rotating).expect("a key");
+    held.iter_mut().for_each(HeldMount::upgrade);
+
     let begun = Instant::now();
     let said = cluster.ok(&["admin", "key", "revoke", "bob", "eve"]);
     assert!(said.contains("bob, eve: revoked; all servers that are up know it"), "{said}");
@@ -53,6 +61,7 @@ fn a_key_that_is_taken_away_at_one_place_is_refused_everywhere() {
     let said = refused(&mut cluster, "bob", &["fs", "ls", "/"]).expect("refused");
     assert!(said.contains("bob was revoked"), "{said}");
     assert_eq!(refused(&mut cluster, "alice", &["fs", "ls", "/"]), None, "others go on");
+    held.into_iter().for_each(HeldMount::end);
     let shown = |cluster: &Cluster| cluster.ok(&["admin", "key", "ls"]);
     assert!(shown(&cluster).contains("bob") && shown(&cluster).contains("eve"), "{}", shown(&cluster));
     let events = cluster.ok(&["admin", "events", "--kind", "key-revoked"]);

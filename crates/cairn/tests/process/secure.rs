@@ -152,14 +152,14 @@ impl Drop for Ends<'_> {
 }
 
 /// A mount that is in use, with a file that stays open.
-struct HeldMount {
+pub struct HeldMount {
     mount: Mount,
     file: fs::File,
     written: String,
 }
 
 impl HeldMount {
-    fn begin(cluster: &Cluster, mode: &str, key: Option<&str>) -> Self {
+    pub fn begin(cluster: &Cluster, mode: &str, key: Option<&str>) -> Self {
         let options = key.map(|key| format!("key={}", file(cluster, key).display())).unwrap_or_default();
         let mount = Mount::new(cluster, &format!("mount-{mode}"), "/", &options);
         let file = fs::File::create(mount.path(&format!("held-{mode}"))).expect("a file on the mount");
@@ -168,8 +168,14 @@ impl HeldMount {
         held
     }
 
+    /// Its worker is followed by another one, which reads the key anew.
+    pub fn upgrade(&mut self) {
+        let upgraded = self.mount.cairn(&["mount", "--upgrade", self.mount.dir.to_str().expect("a path")]);
+        assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
+    }
+
     /// Writes and reads on.
-    fn work(&mut self) {
+    pub fn work(&mut self) {
         let line = format!("{}\n", "held ".repeat(1 + self.written.len() % 977));
         self.file.write_all(line.as_bytes()).expect("written through the mount");
         self.file.sync_all().expect("durable");
@@ -177,7 +183,7 @@ impl HeldMount {
         fs::read_dir(self.mount.path("")).expect("listed").for_each(drop);
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         self.work();
         let Self { mount, file, written } = self;
         drop(file);

@@ -1,4 +1,5 @@
 //! What commands of maintenance are about: a disk, a node or a rack, and its name for people.
+use super::status;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use cairn_client::admin::target::Target;
@@ -50,13 +51,29 @@ pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
     let target = TargetArgs::new(kind, name).target()?;
     let client = context.client().await?;
     let name = target.to_string();
+    let key = match &target {
+        Target::Node(number) => key_of(context, *number).await?,
+        _ => String::new(),
+    };
     client.remove(&format!("removing {name}"), &target).await?;
-    match context.out.is_json() {
-        true => context.out.json(&json!({ "target": name, "outcome": "removed" })),
+    if context.out.is_json() {
+        return context.out.json(&json!({ "target": name, "outcome": "removed", "key": key }));
+    }
+    let again = "to use it again, delete everything in its directory";
+    context.out.line(format!("{name} is no part of the cluster any more; {again}"))?;
+    match key.is_empty() {
+        true => Ok(()),
         false => context.out.line(format!(
-            "{name} is no part of the cluster any more; to use it again, delete everything in its directory"
+            "its key {key} still counts, and makes whoever has it a new node: cairn admin key revoke {key}"
         )),
     }
+}
+
+/// The name of the key to which a node is bound; empty: none, or one that is another node's by now.
+async fn key_of(context: &Context, number: u32) -> Result<String> {
+    let (_, map) = status(context).await?;
+    let found = map.nodes.into_iter().find(|node| node.id == number).map(|node| node.holder);
+    Ok(found.filter(|holder| !holder.contains('/')).unwrap_or_default())
 }
 
 /// `d3` or `3`.

@@ -2,14 +2,14 @@
 //! before the service sees it.
 //!
 //! Invariants: a peer without a certificate is served only where this process takes both kinds, and then as without
-//! security; nobody says in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked
-//! asks nothing more, on connections that it has as on new ones, and those that it has are closed; what needs TLS is
-//! not served outside of it. Not here: certificates' chains and dates (the handshake), who may ask what
-//! (`wire::audience`).
+//! security; nobody says in a hello that it is a server, or a node, whose key says otherwise; a key that was revoked,
+//! or whose time is over, asks nothing more, on connections that it has as on new ones, and those that it has are
+//! closed; what needs TLS is not served outside of it. Not here: certificates' chains and dates in the handshake, who
+//! may ask what (`wire::audience`).
 
 use std::sync::Arc;
 
-use cairn_security::Tls;
+use cairn_security::{Tls, moment, now};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::audience::Caller;
@@ -82,7 +82,8 @@ pub(crate) struct Held {
     holder: Holder,
     /// Of the list of revoked keys, when this one was last looked up there.
     version: u64,
-    revoked: Option<String>,
+    /// Why it asks nothing more.
+    ended: Option<String>,
     /// What the connection is good for.
     protection: Protection,
 }
@@ -92,18 +93,18 @@ impl Admission {
         match (&peer.holder, tls) {
             (Some(holder), Some(tls)) => {
                 let protection = peer.protection;
-                let held = Held { tls: tls.clone(), holder: holder.clone(), version: 0, revoked: None, protection };
+                let held = Held { tls: tls.clone(), holder: holder.clone(), version: 0, ended: None, protection };
                 Self::Held(Box::new(held))
             }
             _ => Self::Open,
         }
     }
 
-    /// Why nothing is answered to the peer any more: its key was revoked.
-    pub(crate) fn revoked(&mut self) -> Option<&str> {
+    /// Why nothing is answered to the peer any more: its key was revoked, or its time is over.
+    pub(crate) fn ended(&mut self) -> Option<&str> {
         match self {
             Self::Open => None,
-            Self::Held(held) => held.revoked(),
+            Self::Held(held) => held.ended(now()),
         }
     }
 
@@ -115,19 +116,29 @@ impl Admission {
 }
 
 impl Held {
-    fn revoked(&mut self) -> Option<&str> {
+    fn ended(&mut self, now: u64) -> Option<&str> {
         if let Some(list) = self.tls.revoked()
             && list.version() != self.version
         {
             self.version = list.version();
-            self.revoked = is_revoked(&self.tls, &self.holder);
+            self.ended = is_revoked(&self.tls, &self.holder);
         }
-        self.revoked.as_deref()
+        if self.ended.is_none() && now > self.holder.until && !self.renews_itself() {
+            let (name, when) = (&self.holder.name, moment(self.holder.until));
+            let next = "ask who runs the cluster for another one";
+            self.ended = Some(format!("the key of {name} ended at {when}; {next}"));
+        }
+        self.ended.as_deref()
+    }
+
+    /// Servers get their next key by themselves, and go on with the connections that they have.
+    fn renews_itself(&self) -> bool {
+        matches!(self.holder.caller, Caller::Node(_))
     }
 
     fn refusal(&mut self, opcode: u16) -> Option<WireError> {
         let refused = |text: String| Some(WireError::new(ErrorCode::NotPermitted, text));
-        if let Some(text) = self.revoked() {
+        if let Some(text) = self.ended(now()) {
             return refused(text.to_owned());
         }
         // Of an operation that is not in the table nobody knows for whom it is; the service would not know it either.

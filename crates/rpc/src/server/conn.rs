@@ -221,7 +221,7 @@ impl Conn {
         // It was told why, if it asked; what it waits for is not for it any more.
         if drained
             && let Phase::Serving(_, admission) = &mut self.phase
-            && let Some(why) = admission.revoked()
+            && let Some(why) = admission.ended()
         {
             return Err(Closed(CloseReason::NotAllowed, why.to_owned()));
         }

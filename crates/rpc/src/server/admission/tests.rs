@@ -36,7 +36,7 @@ fn held(tls: &Arc<Tls>, caller: Caller) -> Admission {
 }
 
 fn held_on(tls: &Arc<Tls>, caller: Caller, protection: Protection) -> Admission {
-    let held = Held { tls: tls.clone(), holder: holder(caller, 0), version: 0, revoked: None, protection };
+    let held = Held { tls: tls.clone(), holder: holder(caller, 0), version: 0, ended: None, protection };
     Admission::Held(Box::new(held))
 }
 
@@ -165,4 +165,26 @@ fn a_revoked_key_asks_nothing_more() {
     std::fs::write(&list, "somebody-else\n").expect("a list");
     revoked.look().expect("read");
     assert!(present.refusal(Opcode::Read.code()).is_none(), "taken off the list");
+}
+
+/// Whoever stole a key of a day would keep a connection, and need no other key ever; or a server that has its next key
+/// would be shut out by the one before.
+#[test]
+fn a_key_whose_time_is_over_asks_nothing_more() {
+    let (_dir, _, _, tls) = tls();
+    let until = |caller, until| {
+        let holder = Holder { until, ..holder(caller, 0) };
+        let protection = Protection::Private;
+        let held = Held { tls: tls.clone(), holder, version: 0, ended: None, protection };
+        Admission::Held(Box::new(held))
+    };
+    let hour = 3600;
+    let (before, later) = (cairn_security::now() - hour, cairn_security::now() + hour);
+    for caller in [Caller::Client, Caller::Admin] {
+        assert!(until(caller, later).ended().is_none() && until(caller, later).refusal(Opcode::Ping.code()).is_none());
+        let mut over = until(caller, before);
+        assert!(over.ended().is_some_and(|why| why.contains("ended at") && why.contains("another one")));
+        assert!(over.refusal(Opcode::Ping.code()).is_some());
+    }
+    assert!(until(Caller::Node(Roles::ALL), before).ended().is_none());
 }
