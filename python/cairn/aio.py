@@ -12,8 +12,8 @@
 
     asyncio.run(main())
 
-Calls are made by threads of the volume's own, as many as `threads` says. A task that is cancelled does not end its call: that goes on,
-and what it opens is closed.
+Calls are made by threads of the volume's own, as many as `threads` says. A task that is cancelled does not end a call that has begun:
+that goes on, and what it opens is closed. Calls of a file that come after it may then be done before it.
 """
 
 import asyncio
@@ -50,6 +50,19 @@ class _Threads:
             raise ValueError("operation on a closed volume; connect again") from None
         return await running
 
+    _closing = None
+
+    async def _close_once(self, then=None):
+        """Whoever closes it waits for the one call that does, also later, and is told what came of that; one who is cancelled does not end it."""
+        if self._closing is None:
+            self._closing = self._pool.submit(self._of.close)
+            if then is not None:
+                self._closing.add_done_callback(then)
+        done = asyncio.wrap_future(self._closing)
+        # Of one who is cancelled nobody reads it.
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(done)
+
     async def __aenter__(self):
         return self
 
@@ -75,15 +88,16 @@ class AsyncFile(_Threads):
             return await self._call(function, *arguments, **named)
 
     async def close(self):
+        if self._turn is None:
+            self._turn = asyncio.Lock()
         # The volume closes its files before itself.
-        if not self._of.closed:
-            await self._in_turn(self._of.close)
+        if self._closing is not None or not self._of.closed:
+            async with self._turn:
+                await self._close_once()
 
 
 class AsyncVolume(_Threads):
     """A connected volume: `cairn.Volume`, of which each call is awaited."""
-
-    _closing = None
 
     @property
     def name(self):
@@ -107,18 +121,8 @@ class AsyncVolume(_Threads):
         return await self._call(lambda: list(self._of.places(path, offset, length)))
 
     async def close(self):
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        # Whoever closes it meanwhile waits for that, too; one who is cancelled does not end it.
-        if not self._closing.done():
-            await asyncio.shield(self._closing)
-
-    async def _close(self):
-        try:
-            await self._call(self._of.close)
-        finally:
-            # What is under way goes on.
-            self._pool.shutdown(wait=False)
+        # What is under way goes on.
+        await self._close_once(lambda _: self._pool.shutdown(wait=False))
 
 
 def _awaited(name, way="_call"):

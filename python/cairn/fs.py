@@ -6,6 +6,7 @@
         print(file.read())
 """
 
+import contextlib
 import errno
 import io
 import os
@@ -55,7 +56,8 @@ class _AllOrNothing(Transaction):
             for file in files:
                 try:
                     file.commit() if commit and first is None else file.discard()
-                except Exception as error:
+                except BaseException as error:
+                    # Also Ctrl-C: what is hidden would stay.
                     first = first or error
         finally:
             self.fs._intrans = False
@@ -414,11 +416,13 @@ class _Late(io.BufferedWriter):
             self.close()
             (self._volume.rename_new if self._new else self._volume.replace)(self._hidden, self.path)
         except BaseException:
-            self._volume.remove(self._hidden)
+            # It may have its name, although the answer was lost.
+            with contextlib.suppress(OSError):
+                self._volume.remove(self._hidden)
             raise
 
     def discard(self):
-        try:
+        # Nobody wants what is in it, so it does not matter where it has no room.
+        with contextlib.suppress(OSError):
             self.close()
-        finally:
-            self._volume.remove(self._hidden)
+        self._volume.remove(self._hidden)

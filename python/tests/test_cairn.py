@@ -533,6 +533,35 @@ class Asyncio(unittest.TestCase):
 
         asyncio.run(main())
 
+    def test_what_came_of_a_close_is_told_to_whoever_closes(self):
+        """Bytes that could not be stored would be lost without a word, where the task that closes first is cancelled."""
+        goes_on = threading.Event()
+
+        def fails():
+            goes_on.wait(60)
+            raise OSError(errno.EIO, "not stored")
+
+        async def main():
+            volume = await cairn.aio.connect()
+            file = await volume.open("/told", "wb")
+            for one in (file, volume):
+                close, one._of.close = one._of.close, fails
+                first = asyncio.ensure_future(one.close())
+                await asyncio.sleep(0.05)
+                first.cancel()
+                second = asyncio.ensure_future(one.close())
+                await asyncio.sleep(0.05)
+                self.assertFalse(second.done(), "it is not closed yet")
+                goes_on.set()
+                for closing in (second, one.close()):
+                    with self.assertRaisesRegex(OSError, "not stored"):
+                        await closing
+                one._of.close = close
+                one._of.close()
+                goes_on.clear()
+
+        asyncio.run(main())
+
     def test_what_is_closed_says_so(self):
         """The exception that ended a block would be hidden by one of a pool of threads."""
 

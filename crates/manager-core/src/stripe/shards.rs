@@ -47,11 +47,13 @@ pub fn plan(state: &State, soft: &Soft, volume: VolumeId, id: StripeGroupId) -> 
             |disk: DiskId| state.disk(disk).and_then(|disk| state.node(disk.node)).map(|node| node.rack.as_str());
         disks.filter(|disk| rack(*disk) != Some(group.core_rack.as_str())).count()
     };
-    let there = state.pgs().filter(fits).map(|pg| (outside(&mut pg.disks()), pg.id)).min();
+    let k = columns.len();
+    let there = state.pgs().filter(fits);
+    let there = there.map(|pg| (outside(&mut pg.members.iter().skip(k).map(|member| member.disk)), pg.id)).min();
     let wanted = members(state, soft, group, &columns);
     match (there, wanted) {
         (Some((sent, pg)), wanted)
-            if wanted.as_ref().is_none_or(|disks| sent <= outside(&mut disks.iter().copied())) =>
+            if wanted.as_ref().is_none_or(|disks| sent <= outside(&mut disks.iter().skip(k).copied())) =>
         {
             Ok(ShardsPlan::There(pg))
         }
@@ -144,18 +146,22 @@ mod tests {
         let Ok(ShardsPlan::Make(scheme, best)) = plan(&state, &soft, VolumeId(1), group.id) else { panic!("none yet") };
         let node = |disk: DiskId| state.disk(disk).expect("known").node;
         let is_outside = |disk: &DiskId| rack_of(&state, *disk) != group.core_rack;
-        let mut nodes = BTreeSet::new();
-        let mut far: Vec<u32> = Vec::new();
-        for pg in &group.columns {
-            let copies = state.pg(*pg).expect("made").disks();
-            let disk = copies.filter(is_outside).find(|disk| nodes.insert(node(*disk))).expect("a copy elsewhere");
-            far.push(disk.get());
-        }
-        let others = state.disks().map(|disk| disk.id).filter(is_outside).filter(|disk| nodes.insert(node(*disk)));
-        far.extend(others.take(2).map(DiskId::get));
+        // Parities elsewhere, and so many data shards in the core rack.
+        let elsewhere = |inside: usize| {
+            let mut nodes = BTreeSet::new();
+            let mut disks: Vec<u32> = Vec::new();
+            for (position, pg) in group.columns.iter().enumerate() {
+                let fits = |disk: &DiskId| is_outside(disk) == (position >= inside);
+                let mut copies = state.pg(*pg).expect("made").disks().filter(fits);
+                disks.push(copies.find(|disk| nodes.insert(node(*disk))).expect("a copy there").get());
+            }
+            let others = state.disks().map(|disk| disk.id).filter(is_outside).filter(|disk| nodes.insert(node(*disk)));
+            disks.extend(others.take(2).map(DiskId::get));
+            Disks { disks, full: Vec::new() }
+        };
+        let groups = vec![elsewhere(0), elsewhere(usize::from(group.rack_capacity))];
         let code = u32::from(scheme.code());
-        let far = Disks { disks: far, full: Vec::new() };
-        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: code, groups: vec![far] }));
+        ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: code, groups }));
         assert_eq!(plan(&state, &soft, VolumeId(1), group.id), Ok(ShardsPlan::Make(scheme, best.clone())));
         ok(&mut state, Command::CreatePgs(CreatePgs { volume: 1, scheme: code, groups: vec![best.clone()] }));
         let Ok(ShardsPlan::There(pg)) = plan(&state, &soft, VolumeId(1), group.id) else { panic!("it is there") };

@@ -41,7 +41,12 @@ impl Asked {
         let mut marks = self.0.lock();
         marks.retain(|_, mark| now.since(mark.heard) < KEPT);
         let mut waiting = Vec::new();
-        for inode in inodes.iter().copied().filter(|inode| can(*inode)) {
+        for inode in inodes.iter().copied() {
+            if !can(inode) {
+                // Who asks encodes it by itself.
+                marks.remove(&inode);
+                continue;
+            }
             if marks.len() >= FILES_MAX && !marks.contains_key(&inode) {
                 continue;
             }
@@ -102,6 +107,8 @@ mod tests {
         assert_eq!((asked.fills_until(2), asked.fills_until(1)), (None, Some(at(103).1)));
         settle(&[], 104);
         assert_eq!(ask(&[1, 2, 3, 4], 105), [4]);
+        // Its column lacks a member by now.
+        assert!(asked.ask(&[4], at(105), |_| false).is_empty() && asked.fills_until(4).is_none());
         // Asked for anew, long after.
         assert_eq!(ask(&[1], 140), [1]);
     }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use cairn_meta_core::StagedFile;
 use cairn_node_agent::MapView;
 use cairn_types::{CHUNK_SIZE_MAX, MemberState, PgId, Scheme, WallTime};
+use cairn_wire::data::PgMember;
 use cairn_wire::manager::PgColumn;
 
 /// Stripe groups that are looked at; more come when these are done.
@@ -26,8 +27,10 @@ const FILES_MAX: usize = 8192;
 /// for a time.
 pub(super) fn column_of(map: &MapView, pg: u32) -> Option<(&PgColumn, bool)> {
     let (column, group) = (map.column(PgId(pg))?, map.pg(PgId(pg))?);
-    let serves = |member: &cairn_wire::data::PgMember| member.state == u32::from(MemberState::Serving.code());
-    let degraded = !group.members.iter().all(serves);
+    let serves = |member: &&PgMember| member.state == u32::from(MemberState::Serving.code());
+    let wanted = Scheme::from_code(u8::try_from(group.scheme).ok()?)?.members();
+    // One that joins a group whose copies all serve is a member more.
+    let degraded = group.members.iter().filter(serves).count() < wanted;
     (column.writable || degraded).then_some((column, degraded))
 }
 
@@ -210,20 +213,24 @@ mod tests {
     /// to which nobody writes any more.
     #[test]
     fn a_column_that_lacks_a_member_is_one_and_a_closed_one_is_not() {
-        let state = |code: u32, writable: bool| {
-            let members = (1..=3).map(|disk| PgMember { disk, state: if disk == 3 { code } else { 1 }, node: disk });
-            let state = PgState { pg: 40, members: members.collect(), ..Default::default() };
+        let scheme = u32::from("r3".parse::<Scheme>().expect("a scheme").code());
+        let of = |codes: &[u32], writable: bool| {
+            let members = (1..).zip(codes).map(|(disk, state)| PgMember { disk, state: *state, node: disk });
+            let state = PgState { pg: 40, scheme, members: members.collect(), ..Default::default() };
             let column = PgColumn { writable, ..column(7, 0) };
             let pg = Pg { state: Some(state), column: Some(column), ..Default::default() };
             let mut map = MapView::default();
             map.apply(&ClusterMap { version: 1, pgs: vec![pg], ..Default::default() });
             column_of(&map, 40).map(|(column, degraded)| (column.group, degraded))
         };
+        let state = |code: u32, writable: bool| of(&[1, 1, code], writable);
         let serving = u32::from(MemberState::Serving.code());
         let syncing = u32::from(MemberState::Syncing.code());
         assert_eq!(serving, 1);
         assert_eq!(state(serving, true), Some((7, false)));
         assert_eq!(state(serving, false), None, "stripe groups are off");
         assert_eq!((state(syncing, false), state(syncing, true)), (Some((7, true)), Some((7, true))));
+        assert_eq!(of(&[1, 1, 1, syncing], true), Some((7, false)), "a disk joins, and no copy is away");
+        assert_eq!(of(&[1, 1, syncing, syncing], true), Some((7, true)));
     }
 }

@@ -2,7 +2,7 @@
 //! the racks when these have least to spare.
 //!
 //! Invariant: from when a group first lacked one, its files wait for [`WAIT_MAX`] in all, however often the member
-//! comes and goes, until something of it was encoded together.
+//! comes and goes, until something of it was encoded together. It counts under one leader of the partition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

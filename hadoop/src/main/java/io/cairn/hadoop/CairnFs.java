@@ -15,18 +15,31 @@ public final class CairnFs extends DelegateToFileSystem {
     private final CairnFileSystem cairn;
 
     public CairnFs(URI uri, Configuration conf) throws IOException, URISyntaxException {
-        this(uri, new Shared(), conf);
+        this(new Shared(uri), conf);
     }
 
     private static final class Shared extends CairnFileSystem {
+        private final URI uri;
+
+        Shared(URI uri) {
+            this.uri = uri;
+        }
+
+        /** Not with the URI of who calls, which names no cluster. */
+        @Override
+        public void initialize(URI ignored, Configuration conf) throws IOException {
+            super.initialize(uri, conf);
+        }
+
         @Override
         boolean sharesVolumes() {
             return true;
         }
     }
 
-    private CairnFs(URI uri, CairnFileSystem cairn, Configuration conf) throws IOException, URISyntaxException {
-        super(uri, cairn, conf, CairnFileSystem.SCHEME, false);
+    /** Hadoop makes a URI of its own from the one that it gets, and takes several managers, or a volume, for a host that is none. */
+    private CairnFs(CairnFileSystem cairn, Configuration conf) throws IOException, URISyntaxException {
+        super(URI.create(CairnFileSystem.SCHEME + ":///"), cairn, conf, CairnFileSystem.SCHEME, false);
         this.cairn = cairn;
     }
 

@@ -154,7 +154,8 @@ final class CairnOutputStream extends OutputStream implements Syncable, StreamCa
             return false;
         }
         byte[] found = Native.statFile(file);
-        return found != null && Record.metadata(found).inode == inode;
+        // What cannot be told is no leave to write over it.
+        return found == null || Record.metadata(found).inode == inode;
     }
 
     /** Whether a failure was thrown after which nothing more is written. */

@@ -1,6 +1,7 @@
 package io.cairn.hadoop.contract;
 
 import io.cairn.hadoop.Behaviour;
+import io.cairn.hadoop.Managers;
 import io.cairn.hadoop.Recovery;
 import io.cairn.hadoop.Tokens;
 import java.util.ArrayList;
@@ -38,6 +39,7 @@ public final class RunSuites {
         List<Class<?>> suites = new ArrayList<>(Arrays.asList(ContractSuites.ALL));
         suites.addAll(Arrays.asList(BaseSuites.ALL));
         suites.add(Behaviour.class);
+        suites.add(Managers.class);
         suites.add(Recovery.class);
         suites.add(Tokens.class);
         List<String> wanted = Arrays.asList(names);
