@@ -1,4 +1,5 @@
-//! [`AuditLog`]: who came in, who was refused, who changed the cluster: a file of its own, a JSON object a line.
+//! [`AuditLog`]: who came in, who was refused, who changed the cluster, and, if wanted, who removed names: a file of its
+//! own, a JSON object a line.
 //!
 //! Invariants: nobody who is served waits for it; what is told again and again is counted, not written each time; the
 //! files together take a bounded part of the disk; a line that was written is synced before the next ones are awaited;
@@ -31,7 +32,7 @@ const FILES_KEPT: u32 = 7;
 /// The same from the same is written once in this time, and then with its number.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Different things that are counted in that time; what comes beyond is counted together.
-const COUNTED_MAX: usize = 1024;
+const COUNTED_MAX: usize = 1280;
 /// Of them refusals of strangers, who can make any number: room is left for what holders of keys did.
 const STRANGERS_MAX: usize = 64;
 /// And refusals of those: room is left for who came in and what administrators did.
@@ -41,10 +42,14 @@ const REFUSED_OF_ONE_MAX: usize = 64;
 /// Logins: room is left for what administrators did. And those of one key, which may come from any number of addresses.
 const LOGINS_MAX: usize = 384;
 const LOGINS_OF_ONE_MAX: usize = 64;
+/// Removals, likewise, and those of one key.
+const REMOVALS_MAX: usize = 256;
+const REMOVALS_OF_ONE_MAX: usize = 64;
 /// Lines that wait to be written; further ones are dropped and counted.
 const WAITING_MAX: usize = 4096;
 
 const LOGIN: &str = "login";
+const REMOVAL: &str = "removal";
 
 /// What is told, without its time and number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -103,6 +108,8 @@ struct Counts {
     refused_of: BTreeMap<String, usize>,
     logins: usize,
     logins_of: BTreeMap<String, usize>,
+    removals: usize,
+    removals_of: BTreeMap<String, usize>,
     others: u64,
 }
 
@@ -121,9 +128,15 @@ impl Counts {
             Some(name) if told.event == LOGIN => {
                 has_place_of(name, (&mut self.logins, LOGINS_MAX), (&mut self.logins_of, LOGINS_OF_ONE_MAX))
             }
+            // Of whom no key is known, all together are one.
+            name if told.event == REMOVAL => has_place_of(
+                name.as_deref().unwrap_or_default(),
+                (&mut self.removals, REMOVALS_MAX),
+                (&mut self.removals_of, REMOVALS_OF_ONE_MAX),
+            ),
             _ => {
-                let others = self.told.len() - self.strangers - self.refused - self.logins;
-                others < COUNTED_MAX - STRANGERS_MAX - REFUSED_MAX - LOGINS_MAX
+                let others = self.told.len() - self.strangers - self.refused - self.logins - self.removals;
+                others < COUNTED_MAX - STRANGERS_MAX - REFUSED_MAX - LOGINS_MAX - REMOVALS_MAX
             }
         }
     }
@@ -146,6 +159,8 @@ fn has_place_of(
 
 /// Takes what is told.
 pub struct Desk {
+    /// Who removes names is told, too.
+    removals: bool,
     counts: Mutex<Counts>,
     lines: SyncSender<Value>,
     dropped: AtomicU64,
@@ -241,10 +256,14 @@ impl AuditSink for Desk {
         });
     }
 
-    fn administered(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]) {
+    fn heeds(&self, opcode: Opcode) -> bool {
+        opcode.is_admin_change() || self.removals && object::is_removal(opcode)
+    }
+
+    fn asked(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]) {
         let Some(object) = object::of(opcode, message) else { return };
         self.tell(Told {
-            event: "admin",
+            event: if opcode.is_admin_change() { "admin" } else { REMOVAL },
             name: peer.holder.as_ref().map(|holder| holder.name.clone()),
             kind: peer.holder.as_ref().map_or("", |holder| holder.kind()),
             from: peer.addr.ip().to_string(),
@@ -320,12 +339,12 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Begins, or goes on, in this file.
-    pub fn start(path: &Path) -> anyhow::Result<Self> {
-        Self::start_with(path, FILE_BYTES_MAX)
+    /// Begins, or goes on, in this file; `removals`: with those of names.
+    pub fn start(path: &Path, removals: bool) -> anyhow::Result<Self> {
+        Self::start_with(path, removals, FILE_BYTES_MAX)
     }
 
-    fn start_with(path: &Path, max: u64) -> anyhow::Result<Self> {
+    fn start_with(path: &Path, removals: bool, max: u64) -> anyhow::Result<Self> {
         let files = Files::open(path, max);
         let mut files =
             files.with_context(|| format!("the audit log {} cannot be written; make its directory", path.display()))?;
@@ -333,7 +352,7 @@ impl AuditLog {
         files.append(&[begun]).with_context(|| format!("the audit log {} cannot be written", path.display()))?;
         let (lines, waiting) = sync_channel(WAITING_MAX);
         let (stop, stopped) = sync_channel(1);
-        let desk = Arc::new(Desk { counts: Mutex::default(), lines, dropped: AtomicU64::new(0) });
+        let desk = Arc::new(Desk { removals, counts: Mutex::default(), lines, dropped: AtomicU64::new(0) });
         let told = desk.clone();
         let write = move || run(files, &told, &waiting, &stopped);
         let thread = std::thread::Builder::new().name("audit".into()).spawn(write)?;
@@ -419,7 +438,7 @@ mod tests {
     fn what_comes_again_is_counted() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
-        let log = AuditLog::start(&path).expect("begun");
+        let log = AuditLog::start(&path, false).expect("begun");
         let sink = log.sink().expect("a sink");
         for _ in 0..1000 {
             sink.refused(&refusal("eve", "it is none of his"));
@@ -434,7 +453,7 @@ mod tests {
         assert_eq!(of("bob").len(), 1);
         assert!(told.iter().all(|line| line["time"].as_str().is_some_and(|time| time.ends_with('Z'))));
         // Another start goes on where this one ended.
-        drop(AuditLog::start(&path).expect("begun"));
+        drop(AuditLog::start(&path, false).expect("begun"));
         assert_eq!(lines(&path).len(), told.len() + 1);
     }
 
@@ -443,7 +462,7 @@ mod tests {
     fn strangers_leave_room_for_others() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
-        let log = AuditLog::start(&path).expect("begun");
+        let log = AuditLog::start(&path, false).expect("begun");
         let sink = log.sink().expect("a sink");
         for number in 0..2 * COUNTED_MAX as u32 {
             let from = std::net::Ipv4Addr::from(number).into();
@@ -461,7 +480,7 @@ mod tests {
     fn one_key_leaves_room_for_others() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
-        let log = AuditLog::start(&path).expect("begun");
+        let log = AuditLog::start(&path, false).expect("begun");
         let (sink, desk) = (log.sink().expect("a sink"), log.desk().expect("a desk"));
         let operations: Vec<String> = (0..200).map(|number| format!("Operation{number}")).collect();
         for number in 0..2 * COUNTED_MAX {
@@ -483,13 +502,17 @@ mod tests {
             let from = format!("10.1.{number}");
             desk.tell(Told { name: Some("eve".to_owned()), from, ..told(LOGIN, "") });
         }
+        for number in 0..2 * COUNTED_MAX {
+            let object = format!("volume v{number}");
+            desk.tell(Told { name: Some("eve".to_owned()), object, ..told(REMOVAL, "Unlink") });
+        }
         desk.tell(told(LOGIN, ""));
         desk.tell(told("admin", "CreateVolume"));
         drop((sink, desk, log));
         let lines = lines(&path);
         let of = |name: &str| lines.iter().filter(|line| line["name"] == name).count();
         assert_eq!((of("bob"), of("ops-1")), (1, 2));
-        assert!(of("eve") <= 2 * REFUSED_OF_ONE_MAX + LOGINS_OF_ONE_MAX, "{} lines", of("eve"));
+        assert!(of("eve") <= 2 * REFUSED_OF_ONE_MAX + LOGINS_OF_ONE_MAX + REMOVALS_OF_ONE_MAX, "{} lines", of("eve"));
     }
 
     /// Somebody who is refused in ever other ways would take memory and disk without end.
@@ -497,7 +520,7 @@ mod tests {
     fn all_of_it_is_bounded() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
-        let log = AuditLog::start_with(&path, 4096).expect("begun");
+        let log = AuditLog::start_with(&path, false, 4096).expect("begun");
         let sink = log.sink().expect("a sink");
         for number in 0..3 * COUNTED_MAX {
             sink.refused(&refusal(&format!("eve-{number}"), "it is none of his"));
@@ -515,6 +538,6 @@ mod tests {
         // Nothing that leads elsewhere is written to.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &link).expect("a link");
-        assert!(AuditLog::start(&link).is_err() && !dir.path().join("elsewhere").exists());
+        assert!(AuditLog::start(&link, false).is_err() && !dir.path().join("elsewhere").exists());
     }
 }

@@ -37,6 +37,8 @@ pub struct SecuritySpec {
     pub revoked: Option<PathBuf>,
     /// File of the audit log.
     pub audit: Option<PathBuf>,
+    /// It has who removed names, too.
+    pub audit_removals: bool,
     /// How file data goes.
     pub data: Protection,
     /// `host:port` where the key is renewed.
@@ -61,7 +63,7 @@ pub struct Security {
 impl Security {
     /// Reads the key that a node's configuration names and holds it against the rest of that.
     pub fn load(spec: &NodeSpec) -> anyhow::Result<Option<Security>> {
-        let Some(SecuritySpec { mode, key, revoked, audit, data, authority }) = &spec.security else {
+        let Some(SecuritySpec { mode, key, revoked, audit, audit_removals, data, authority }) = &spec.security else {
             tell_open(&spec.listen);
             return Ok(None);
         };
@@ -80,7 +82,8 @@ impl Security {
         if let Some(ending) = ending(&tls, authority.is_some(), None) {
             tracing::warn!("{ending}");
         }
-        let audit = audit.as_deref().map(AuditLog::start).transpose().context("security.audit")?;
+        let start = |path| AuditLog::start(path, *audit_removals);
+        let audit = audit.as_deref().map(start).transpose().context("security.audit")?;
         let (key, authority, trouble) = (key.clone(), authority.clone(), Trouble::default());
         Ok(Some(Security { tls, revoked, key, audit, authority, trouble }))
     }

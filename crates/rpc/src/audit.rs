@@ -1,4 +1,4 @@
-//! [`AuditSink`]: where a server tells who came in, who was refused and who changed the cluster. Where to and in what
+//! [`AuditSink`]: where a server tells who came in, who was refused, and who changed or removed what. Where to and in what
 //! form is the owner's.
 //!
 //! Not here: the log (the binary).
@@ -28,8 +28,10 @@ pub trait AuditSink: Send + Sync + 'static {
     fn entered(&self, peer: &PeerInfo);
     /// Somebody is refused. Whoever writes it down bounds how often.
     fn refused(&self, refusal: &Refusal<'_>);
-    /// Somebody asks for a change of the cluster, with this message.
-    fn administered(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]);
+    /// Whether it is told who asks for this.
+    fn heeds(&self, opcode: Opcode) -> bool;
+    /// Somebody asks for what is heeded, with this message.
+    fn asked(&self, peer: &PeerInfo, opcode: Opcode, message: &[u8]);
 }
 
 /// A sink, or none.

@@ -1,6 +1,7 @@
-//! What an administrator's change is about, for the audit log.
+//! What a change is about, for the audit log.
 //!
-//! Invariants: a bounded text, whatever is asked; `None` for what changes nothing. Settings have no secrets.
+//! Invariants: a bounded text, whatever is asked; `None` for what changes nothing. Settings have no secrets. Single names
+//! are not told apart: a client that removes a million has few lines.
 
 use std::fmt::Write;
 
@@ -10,11 +11,17 @@ use cairn_wire::manager::{
     ForcePgRequest, GoOnRequest, HibernateRequest, PurgeVolumeRequest, RemoveRequest, RestoreVolumeRequest,
     RevokeKeysRequest, SetConfigRequest, SetVolumeRequest, SplitPartitionRequest, Target,
 };
+use cairn_wire::meta::{DeleteSnapshotRequest, MetaHeader, RemoveTreeRequest, RmdirRequest, UnlinkRequest};
 use cairn_wire::raft::AcceptLossRequest;
 use prost::Message;
 
 /// Longest text, in characters.
 const LENGTH_MAX: usize = 256;
+
+/// Whether names of a volume are removed.
+pub(super) fn is_removal(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::Unlink | Opcode::Rmdir | Opcode::RemoveTree | Opcode::DeleteSnapshot)
+}
 
 /// The object of a request; `None`: it only asks how things are.
 pub(super) fn of(opcode: Opcode, message: &[u8]) -> Option<String> {
@@ -74,6 +81,18 @@ fn told(opcode: Opcode, message: &[u8]) -> Result<Option<String>, prost::DecodeE
             let given_up = GoOnRequest::decode(message)?.given_up.unwrap_or_default();
             format!("without nodes {}, disks {}", list(&given_up.nodes, "n"), list(&given_up.disks, "d"))
         }
+        Opcode::Unlink => within(UnlinkRequest::decode(message)?.header),
+        Opcode::Rmdir => within(RmdirRequest::decode(message)?.header),
+        Opcode::RemoveTree => {
+            let RemoveTreeRequest { header, parent, name } = RemoveTreeRequest::decode(message)?;
+            format!("{}: {} in inode {parent}", within(header), String::from_utf8_lossy(&name))
+        }
+        Opcode::DeleteSnapshot => {
+            let DeleteSnapshotRequest { header, name, number } = DeleteSnapshotRequest::decode(message)?;
+            let snapshot =
+                if name.is_empty() { format!("number {number}") } else { String::from_utf8_lossy(&name).into() };
+            format!("{}: snapshot {snapshot}", within(header))
+        }
         _ => return Ok(Some(String::new())),
     };
     Ok(Some(text))
@@ -81,6 +100,12 @@ fn told(opcode: Opcode, message: &[u8]) -> Result<Option<String>, prost::DecodeE
 
 fn volume(name: &str) -> String {
     format!("volume {name}")
+}
+
+fn within(header: Option<MetaHeader>) -> String {
+    let header = header.unwrap_or_default();
+    let uid = header.who.map(|who| who.uid).unwrap_or_default();
+    format!("volume v{}, user {uid}", header.volume)
 }
 
 fn settings(items: &[ConfigItem]) -> String {
@@ -147,6 +172,13 @@ mod tests {
         let force = |confirmed| ForcePgRequest { pg: 3, lost_disks: vec![1, 2], confirmed }.encode_to_vec();
         assert_eq!(of(Opcode::ForcePg, &force(true)).as_deref(), Some("pg3 without disks d1 d2"));
         assert_eq!(of(Opcode::ForcePg, &force(false)), None);
+        let header = || Some(MetaHeader { volume: 4, ..Default::default() });
+        let tree = RemoveTreeRequest { header: header(), parent: 1, name: b"project".to_vec() };
+        let told = of(Opcode::RemoveTree, &tree.encode_to_vec());
+        assert_eq!(told.as_deref(), Some("volume v4, user 0: project in inode 1"));
+        let names = [b"a".to_vec(), b"b".to_vec()];
+        let [one, other] = names.map(|name| UnlinkRequest { header: header(), parent: 1, name }.encode_to_vec());
+        assert_eq!(of(Opcode::Unlink, &one), of(Opcode::Unlink, &other), "one line for all");
     }
 
     /// One request would fill the log.

@@ -41,7 +41,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("meta", &["enabled", "memory_max_mib"]),
     ("data", &["disks", "replaced_disks", "direct_reads"]),
     ("http", &["token", "strangers"]),
-    ("security", &["mode", "key", "revoked", "audit", "data", "authority"]),
+    ("security", &["mode", "key", "revoked", "audit", "audit_removals", "data", "authority"]),
     ("log", &["format", "filter"]),
 ];
 
@@ -342,6 +342,7 @@ impl<'a> Reader<'a> {
         let key = self.text(section, "key").map(PathBuf::from);
         let revoked = self.text(section, "revoked").map(PathBuf::from);
         let audit = self.text(section, "audit").map(PathBuf::from);
+        let audit_removals = self.flag(section, "audit_removals").unwrap_or(false);
         let data = match self.text(section, "data").as_deref() {
             None | Some("authenticated") => Some(Protection::Authenticated),
             Some("private") => Some(Protection::Private),
@@ -357,7 +358,7 @@ impl<'a> Reader<'a> {
             let why = "security.key is missing: the file of this process's key; cairn key node makes it";
             self.mistake(section.at, why.into());
         }
-        Some(SecuritySpec { mode, key: key?, revoked, audit, data: data?, authority })
+        Some(SecuritySpec { mode, key: key?, revoked, audit, audit_removals, data: data?, authority })
     }
 
     fn log(&mut self, section: &Section<'a>) -> LogConfig {

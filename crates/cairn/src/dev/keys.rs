@@ -160,6 +160,7 @@ impl DevKeys {
             key: self.file(name),
             revoked: Some(self.dir.join(REVOKED)),
             audit: None,
+            audit_removals: false,
             data: Protection::Authenticated,
             authority: None,
         }

@@ -63,7 +63,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let authority = Authority::open(&args.ca).map_err(anyhow::Error::from)?;
     let port = authority.port().map_err(anyhow::Error::from)?;
     let revoked = revoked(args)?;
-    let audit = AuditLog::start(&args.audit.clone().unwrap_or_else(|| args.ca.join(AUDIT)))?;
+    let audit = AuditLog::start(&args.audit.clone().unwrap_or_else(|| args.ca.join(AUDIT)), false)?;
     let listener = runtime.block_on(TcpListener::bind(&args.listen));
     let listener = listener.with_context(|| format!("listening on {}", args.listen))?;
     let address = listener.local_addr().context("the address")?;

@@ -49,7 +49,7 @@ fn set_mode(cluster: &mut Cluster, name: &str, mode: Option<&str>) {
         let audit = cluster.path(&format!("{name}.audit"));
         // Whoever insists on more and whoever does not work together.
         let data = if name == "data2" { "private" } else { "authenticated" };
-        format!("mode = {mode:?}\nkey = {key:?}\nrevoked = {list:?}\naudit = {audit:?}\ndata = {data:?}\n")
+        format!("mode = {mode:?}\nkey = {key:?}\nrevoked = {list:?}\naudit = {audit:?}\naudit_removals = true\ndata = {data:?}\n")
     });
     cluster.set_security(name, section.as_deref());
 }

@@ -66,7 +66,9 @@ fn wanted(opcode: Opcode, who: Who) -> Option<ErrorCode> {
     match audience {
         audience if !audience.has(caller) => Some(ErrorCode::NotPermitted),
         // Of these a server gives a layout or places, and these requests give none.
-        _ if matches!(who, Who::Node | Who::Meta) && matches!(opcode, Opcode::Setattr | Opcode::Publish) => Some(ErrorCode::NotPermitted),
+        _ if matches!(who, Who::Node | Who::Meta) && matches!(opcode, Opcode::Setattr | Opcode::Publish) => {
+            Some(ErrorCode::NotPermitted)
+        }
         audience if audience.reach() == Some(Reach::Write) && who == Who::Reader => Some(ErrorCode::KeyForbids),
         audience if matches!(audience.reach(), Some(Reach::Read | Reach::Write)) && who == Who::Other => {
             Some(match opcode {
@@ -345,6 +347,7 @@ fn every_operation_is_answered_to_each_key_as_the_table_says() {
     who_is_not_let_in(&cluster, all);
     places_of_others(&cluster, &servers, &map, &docs);
     servers_among_themselves(&cluster, &servers);
+    cluster.ok(&["fs", "rm", "--skip-trash", "docs:/docs-file"]);
     audit_of(&cluster);
     cluster.check_logs();
 }
@@ -440,6 +443,8 @@ fn audit_of(cluster: &Cluster) {
             until_told(what, || said().lines().any(|line| line.contains(what)), said);
         }
     }
+    let is_removal = |line: &str| line.contains("\"removal\"") && line.contains("Unlink") && line.contains("\"ops\"");
+    assert!(told("meta1").lines().any(is_removal), "{}", told("meta1"));
     assert!(
         told("manager1")
             .lines()

@@ -313,9 +313,9 @@ impl Conn {
                         continue;
                     }
                     if let Some(sink) = peer.audit.sink()
-                        && let Some(opcode) = Opcode::from_code(opcode).filter(|opcode| opcode.is_admin_change())
+                        && let Some(opcode) = Opcode::from_code(opcode).filter(|opcode| sink.heeds(*opcode))
                     {
-                        sink.administered(peer, opcode, message);
+                        sink.asked(peer, opcode, message);
                     }
                     let request = Request { opcode, message, payload, call, oneway, received, peer };
                     self.shared.service.call(request, reply);
