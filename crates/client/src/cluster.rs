@@ -338,8 +338,8 @@ impl Cluster {
             None => format!("disk d{disk}"),
         }
     }
-    /// The user as whom servers do what somebody asks: with most keys root is nobody. Whom the key does not allow stays who
-    /// he is, and hears that from a server.
+    /// The user as whom servers do what somebody asks: with most keys root is nobody. Whom the key does not allow stays
+    /// who he is, and hears that from a server.
     pub(crate) fn squashed(&self, who: Credentials) -> Credentials {
         let Some(rights) = self.key.as_ref().and_then(|key| key.holder().limits()) else { return who };
         let judged = rights.users().judge(Some(who.to_wire())).ok().flatten();

@@ -130,7 +130,7 @@ fn is_better(new: Seat, old: Seat, others: &[Seat]) -> bool {
 
 /// Other members on the fullest host of a group and in its fullest rack: with so many beside it a disk makes nothing
 /// worse. Else the members of one rack could not go to another one.
-fn fullest(seats: &[Seat]) -> [usize; 2] {
+pub(crate) fn fullest(seats: &[Seat]) -> [usize; 2] {
     let most = |same: &dyn Fn(&Seat, &Seat) -> bool| {
         seats.iter().map(|seat| seats.iter().filter(|other| same(seat, other)).count()).max().unwrap_or(1) - 1
     };

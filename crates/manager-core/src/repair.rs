@@ -12,6 +12,7 @@
 use crate::command::{ReplaceIn, Swap};
 use crate::config::Key;
 use crate::items::{Disk, DiskState};
+use crate::moves::fullest;
 use crate::pg::{Member, Pg};
 use crate::plan::candidates_in;
 use crate::soft::Soft;
@@ -441,8 +442,15 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let others: Vec<Seat> = seats.iter().enumerate().filter(|(i, _)| *i != position).map(|(_, s)| *s).collect();
-            let vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: [0, 0] };
-            let new = match self.find_for((pg, position), &vacancy, |_| true) {
+            let mut vacancy = Vacancy { lost: seats[position], others: &others, taken: &taken, bytes, beside: [0, 0] };
+            let mut found = self.find_for((pg, position), &vacancy, |_| true);
+            if matches!(found, Found::None(_)) && !self.state.is_able(lost) {
+                // Better as many in one rack as there are in another one than a shard less. When there is a place apart
+                // again, it moves.
+                vacancy.beside = fullest(&seats);
+                found = self.find_for((pg, position), &vacancy, |_| true);
+            }
+            let new = match found {
                 Found::Disk(new) => new,
                 Found::Later => {
                     plan.queued += 1;

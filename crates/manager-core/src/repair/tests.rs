@@ -5,6 +5,7 @@ use crate::apply::tests::{SECOND, cluster, ok, register};
 use crate::command::*;
 use crate::items::Roles;
 use crate::soft::DiskLoad;
+use crate::stripe::tests::racks;
 use cairn_types::Epoch;
 
 const ALL: fn(NodeId) -> bool = |_| true;
@@ -318,4 +319,31 @@ fn no_former_member_is_forgotten_that_may_have_something() {
     // One of them says that it has nothing left.
     ok(&mut state, Command::FormersGone(FormersGone { members: vec![MemberAt { pg: pg.get(), disk: 1, epoch: 9 }] }));
     assert_eq!(plan_at(&state, 6000).groups.len(), 1);
+}
+
+/// A lost rack would be repaired by nobody where every other rack has members already, and the second one that is lost
+/// take the data; or copies be put where one rack takes all of them.
+#[test]
+fn a_lost_rack_is_made_anew_where_there_is_none_apart() {
+    let mut state = racks(&[2, 2, 2, 2, 2, 2]);
+    let rack_of = |state: &State, disk: u32| {
+        let node = state.disk(DiskId(disk)).expect("known").node;
+        state.node(node).expect("known").rack.clone()
+    };
+    let mut of: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    (1..=12).for_each(|disk| of.entry(rack_of(&state, disk)).or_default().push(disk));
+    let of: Vec<Vec<u32>> = of.into_values().collect();
+    // Two in each of three racks, and one in each of the others.
+    let members: Vec<u32> =
+        of.iter().zip([2, 2, 2, 1, 1, 1]).flat_map(|(rack, count)| rack[..count].to_vec()).collect();
+    let shards = make_pg(&mut state, "rs-6-3", &members);
+    let copies = make_pg(&mut state, "r3", &[of[0][0], of[1][0], of[2][0]]);
+    down(&mut state, &of[0], 0);
+    let plan = plan_at(&state, 1000);
+    let swaps = |pg: PgId| plan.groups.iter().find(|group| group.pg == pg.get()).expect("planned").swaps.clone();
+    let new: Vec<u32> = swaps(shards).iter().map(|swap| swap.new).collect();
+    let free: Vec<u32> = of[3..].iter().map(|rack| rack[1]).collect();
+    assert!(new.len() == 2 && new.iter().all(|disk| free.contains(disk)), "{new:?} of {free:?}");
+    assert!(of[3..].concat().contains(&swaps(copies)[0].new), "copies have a rack of their own each");
+    assert!(plan.blocked.is_empty(), "{:?}", plan.blocked);
 }
