@@ -26,7 +26,7 @@ fn who_gets_one() {
     let mut d = Driver::new();
     d.set_feature_level(27);
     assert!(!given(&mut d, ROOT, "a", ASK), "not all members know of it");
-    d.set_feature_level(28);
+    d.set_feature_level(29);
     for (name, ask) in [
         ("b", DelegationAsk { ids: 1, ..ASK }),
         ("c", DelegationAsk { ids: 65_537, ..ASK }),
@@ -338,7 +338,7 @@ fn what_waits_for_the_end_comes_to_pass() {
     waits(&mut d, "range");
     assert_eq!(d.create_snapshot("s").unwrap().leases, 1);
     waits(&mut d, "snapshot");
-    d.set_feature_level(28);
+    d.set_feature_level(29);
     let answer = d.batch(holder.all()).unwrap();
     holder.answered(&answer);
     assert_eq!((answer.error, answer.next), (0, 1), "what was answered is stored");

@@ -29,7 +29,7 @@ impl Driver {
     /// A driver of a partition with delegations.
     pub fn with_delegations() -> Driver {
         let mut d = Driver::new();
-        d.set_feature_level(28);
+        d.set_feature_level(29);
         d
     }
 
