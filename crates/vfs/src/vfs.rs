@@ -76,6 +76,8 @@ impl Vfs {
     /// clones are gone.
     pub fn new(client: Client, volume: Volume, options: VfsOptions) -> Vfs {
         let (invalidations, receiver) = mpsc::channel(QUEUE_MAX);
+        let options = options.within_the_lease();
+        let volume = if options.lease_new { volume.leading() } else { volume };
         let inner = Arc::new(Inner {
             client,
             volume,
@@ -156,6 +158,13 @@ impl Inner {
         self.cache.put_name(caller, parent, name, Known::Inode(found.inode), entry_ttl);
         let (attr, attr_ttl) = self.attr(found);
         Entry { attr, entry_ttl, attr_ttl }
+    }
+    /// What was done in a directory that this mount leads becomes durable, of the one that has an inode.
+    pub(crate) async fn commit(&self, what: &str, ino: u64) -> Result<()> {
+        match self.options.lease_new {
+            true => self.limited(what, async { Ok(self.volume.commit(ino).await?) }).await,
+            false => Ok(()),
+        }
     }
     /// Refuses changes of a read-only mount.
     pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
