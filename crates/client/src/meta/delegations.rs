@@ -39,7 +39,7 @@ const DISOWNED_MAX: usize = 1024;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Delegations {
-    /// There is one, or was: requests are looked at.
+    /// There is one: requests are looked at.
     any: AtomicBool,
     led: RwLock<Led>,
     table: Mutex<Table>,
@@ -103,7 +103,11 @@ impl Delegations {
     /// It has ended with everything stored.
     fn remove(&self, number: u64) {
         self.led.write().remove(number);
-        self.table.lock().held.remove(&number);
+        let mut table = self.table.lock();
+        table.held.remove(&number);
+        if table.held.is_empty() {
+            self.any.store(false, Ordering::Release);
+        }
     }
 
     /// The partition wants one back. False: nobody here knows of it, and nobody will.

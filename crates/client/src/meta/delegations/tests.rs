@@ -217,3 +217,30 @@ async fn an_open_file_outlives_its_name() {
     volume.close_for_read(file.inode).await.expect("closed");
     assert_eq!(volume.getattr(file.inode).await.expect_err("gone").code(), Some(ErrorCode::Stale));
 }
+
+/// An answer that comes late would begin what the partition has ended, and all that is done in it would be lost.
+#[tokio::test(start_paused = true)]
+async fn what_was_wanted_before_it_was_known_is_never_led() {
+    let (cluster, (_first, volume), _second) = start().await;
+    let before = volume.mkdir(b"/before", 0o755, 0).await.expect("made").inode;
+    let partition = volume.partition_of(ROOT).await.expect("known");
+    assert!(!volume.caller.delegations().wanted(partition, before + 1));
+    let made = volume.mkdir_masked(ROOT, b"top", b"/top", 0o755, 0, 0).await.expect("made").attributes;
+    assert_eq!((made.inode, volume.caller.led_by(made.inode)), (before + 1, None));
+    make_file(&volume, made.inode, "f").await;
+    assert_eq!((calls(&cluster, "Create"), calls(&cluster, "EndDelegations")), (1, 1), "it was given back");
+}
+
+/// A client that was told of a new session by its own slots would throw away what it had answered under the old one.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_left_stores_what_waits() {
+    let (_cluster, (_first, volume), (_second, other)) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "before").await;
+    volume.caller.session().await.expect("a session").mark_ended();
+    make_file(&volume, top.inode, "behind").await;
+    assert_eq!(volume.caller.led_by(top.inode), None);
+    for name in ["before", "behind"] {
+        assert!(other.lookup(top.inode, name.as_bytes(), b"f").await.is_ok(), "{name}");
+    }
+}
