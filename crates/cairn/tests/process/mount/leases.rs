@@ -190,6 +190,8 @@ fn who_is_cut_off_loses_it_and_is_told() {
         let error = fs::read_dir(&top).map(|_| ()).and_then(|()| File::create(top.join("more")).map(|_| ()));
         assert_eq!(error.expect_err("it is lost").raw_os_error(), Some(5));
         assert_eq!(kept.sync_all().expect_err("it is lost").raw_os_error(), Some(5));
+        let said = one.cairn(&["umount", one.dir.to_str().expect("a temporary path")]);
+        assert!(!said.status.success() && text(&said.stderr).contains("they are lost"), "{}", text(&said.stderr));
     }
     println!("others waited for {waited:?}; the last change was {}", if was_lost { "lost" } else { "stored" });
     fs::write(one.path("elsewhere"), "goes on").expect("write");
