@@ -102,6 +102,9 @@ fn others_see_a_whole_tree_when_they_look() {
     // A tree is removed by who leads it, and the top with it.
     let other = lead(&one, "removed");
     unpack(&other, 3, 5);
+    let leads = led(&one);
+    assert!(Command::new("rm").arg("-rf").arg(other.join("d0")).status().expect("rm").success());
+    assert_eq!(led(&one), leads, "nothing of that ends it");
     fs::remove_dir_all(&other).expect("removed");
     assert!(!as_seen_by(&two, &other).exists());
     // The end of a mount stores everything.

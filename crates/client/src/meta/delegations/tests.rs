@@ -89,6 +89,7 @@ async fn what_is_made_is_answered_here_and_others_see_all_of_it() {
     let listed = volume.readdir(top.inode, b"", true).await.expect("listed");
     assert_eq!(listed.entries.len(), 3);
     assert_eq!(volume.parent_inode(top.inode).await.expect("above"), ROOT);
+    assert!(volume.quota(top.inode, b"top").await.expect("asked").is_none(), "as statfs asks");
     let above = volume.readdir(ROOT, b"", true).await.expect("listed");
     assert_eq!(above.entries[0].attributes.map(|a| a.nlink), Some(5), "the holder sees its own top as it is");
     assert_eq!(volume.caller.led_by(top.inode), Some(top.inode), "nothing of that ends it");
@@ -228,7 +229,8 @@ async fn what_was_wanted_before_it_was_known_is_never_led() {
     let made = volume.mkdir_masked(ROOT, b"top", b"/top", 0o755, 0, 0).await.expect("made").attributes;
     assert_eq!((made.inode, volume.caller.led_by(made.inode)), (before + 1, None));
     make_file(&volume, made.inode, "f").await;
-    assert_eq!((calls(&cluster, "Create"), calls(&cluster, "EndDelegations")), (1, 1), "it was given back");
+    assert!(calls(&cluster, "Create") > 0, "the partition made it");
+    assert_eq!(calls(&cluster, "EndDelegations"), 1, "it was given back");
 }
 
 /// A client that was told of a new session by its own slots would throw away what it had answered under the old one.

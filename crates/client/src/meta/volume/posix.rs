@@ -305,6 +305,10 @@ impl Volume {
 
     /// Limits and use of a directory, or of the volume (inode 0); `None` if it has no quota of its own.
     pub async fn quota(&self, inode: u64, shown_as: &[u8]) -> Result<Option<Quota>> {
+        if self.caller.led_by(inode).is_some() {
+            // To get one it has to be led no longer.
+            return Ok(None);
+        }
         let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
         let request = |header| GetQuotaRequest { header: Some(header), inode };
         match self.caller.read_by::<QuotaResponse, _>(&shown(shown_as), at, Opcode::GetQuota, request).await {
