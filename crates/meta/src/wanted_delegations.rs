@@ -1,7 +1,8 @@
-//! [`WantedDelegations`]: delegations that are in somebody's way, until their holders ended them. Keep-alives tell them.
+//! [`WantedDelegations`]: delegations that are in somebody's way, until their holders ended them. Keep-alives tell
+//! them.
 //!
-//! Memory of one leader: whoever was refused comes again, and a new leader notes it then. There are no more of them than
-//! a partition has delegations. Not here: who leads what, and what is refused (meta-core).
+//! Memory of one leader: whoever was refused comes again, and a new leader notes it then. There are no more of them
+//! than a partition has delegations. Not here: who leads what, and what is refused (meta-core).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,34 +1,33 @@
 //! Directories that this client leads: [`Delegations`], the table of one volume.
 //!
 //! A directory that was made with [`Volume::leading`](crate::Volume::leading) may be led: what is done below it is
-//! answered here, by the machine of `cairn-delegate-core`, and stored behind. One idea a file: a delegation with its
-//! machine ([`held`]), who sends its batches ([`send`]), which requests are for it ([`way`]), how it begins and is given
-//! back ([`grant`]).
+//! answered here, by the machine of `cairn-delegate-core`, and stored behind. One idea a file: which numbers are led
+//! ([`ranges`]), a delegation with its machine ([`held`]), who sends its batches ([`send`]), which requests are for it
+//! ([`way`]), how it begins and is given back ([`grant`]).
 //!
-//! Invariants: a number is entered at most once, and never after the partition wanted it back while nobody here knew of
-//! it. What was lost stays in the table, so that whoever comes to it gets an error instead of half of the truth.
+//! Invariants: a number is entered at most once, and never after the partition wanted it back while nobody here knew
+//! of it. What was lost stays in the table, so that whoever comes to it gets an error instead of half of the truth.
 mod grant;
 mod held;
+mod ranges;
 mod send;
 #[cfg(test)]
 mod tests;
-mod way;
-
-pub(super) use way::Led as Outcome;
+pub(super) mod way;
 
 use super::session::Session;
 use crate::error::{ClientError, Result};
 use crate::refusal::Refusal;
-use cairn_delegate_core::way::{Led, Way};
+use cairn_delegate_core::way::Way;
 use cairn_types::Time;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use held::Held;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
+use ranges::Ranges;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Directories that are led at a time; each has a slot of the session for itself.
@@ -39,9 +38,7 @@ const DISOWNED_MAX: usize = 1024;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Delegations {
-    /// There is one: requests are looked at.
-    any: AtomicBool,
-    led: RwLock<Led>,
+    ranges: Arc<Ranges>,
     table: Mutex<Table>,
 }
 
@@ -55,16 +52,16 @@ struct Table {
 impl Delegations {
     /// Whether any request may meet one.
     pub(super) fn is_any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+        self.ranges.is_any()
     }
 
     /// The delegation that covers an inode.
     pub(super) fn of(&self, inode: u64) -> Option<u64> {
-        if self.is_any() { self.led.read().of(inode) } else { None }
+        self.ranges.of(inode)
     }
 
     fn way(&self, opcode: Opcode, request: &[u8]) -> Way {
-        self.led.read().way(opcode, request)
+        self.ranges.way(opcode, request)
     }
 
     fn get(&self, number: u64) -> Option<Arc<Held>> {
@@ -91,22 +88,17 @@ impl Delegations {
             return false;
         }
         table.held.insert(held.number, held.clone());
-        self.led.write().add(held.number, covered);
-        self.any.store(true, Ordering::Release);
+        self.ranges.add(held.number, covered);
+        self.ranges.look(true);
         true
     }
 
-    fn covers(&self, number: u64, more: RangeInclusive<u64>) {
-        self.led.write().add(number, more);
-    }
-
-    /// It has ended with everything stored.
+    /// It has ended with everything stored, and covers nothing any more.
     fn remove(&self, number: u64) {
-        self.led.write().remove(number);
         let mut table = self.table.lock();
         table.held.remove(&number);
         if table.held.is_empty() {
-            self.any.store(false, Ordering::Release);
+            self.ranges.look(false);
         }
     }
 

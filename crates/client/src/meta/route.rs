@@ -5,7 +5,7 @@
 //! another one as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any
 //! request does, unless a newer map names another one.
 use super::call::MetaCaller;
-use super::delegations::Outcome;
+use super::delegations::way::Led as Outcome;
 use super::session::{Session, SlotLease};
 use super::shards::Places;
 use crate::encoded_message::{Coming, EncodedMessage};

@@ -88,8 +88,8 @@ impl Volume {
     pub fn with_one_stream(self) -> Volume {
         Volume { streams_max: 1, ..self }
     }
-    /// The same, which may lead the directories that [`mkdir_masked`](Self::mkdir_masked) makes: what is done below one is
-    /// answered by this client, and stored within two seconds, by [`commit`](Self::commit), or when somebody else looks.
+    /// The same, which may lead the directories that [`mkdir_masked`](Self::mkdir_masked) makes: what is done below one
+    /// is answered by this client, and stored within two seconds, by [`commit`](Self::commit), or when others look.
     pub fn leading(self) -> Volume {
         Volume { leads: true, ..self }
     }

@@ -26,14 +26,15 @@ fn lead(caller: &mut Caller) -> u64 {
 }
 
 /// Whether somebody may look at the directory.
-fn looks(caller: &Caller, inode: u64) -> bool {
+fn looks(cluster: &Cluster, caller: &Caller, inode: u64) -> bool {
     let mut seen = None;
     eventually("a leader that answers", || {
         let request = GetattrRequest { header: Some(caller.read_header()), inode };
-        seen = match caller.call::<AttributesResponse>(Opcode::Getattr, &request) {
+        let leader = cluster.address(cluster.leader());
+        seen = match caller.call_at::<AttributesResponse>(leader, Opcode::Getattr.code(), &request) {
             Ok(_) => Some(true),
-            Err(ErrorCode::LeaseHeld) => Some(false),
-            Err(ErrorCode::NotLeader | ErrorCode::Unavailable) => None,
+            Err(error) if error.code == ErrorCode::LeaseHeld => Some(false),
+            Err(error) if matches!(error.code, ErrorCode::NotLeader | ErrorCode::Unavailable) => None,
             Err(error) => panic!("{error}"),
         };
         seen.is_some()
@@ -59,7 +60,7 @@ fn a_wanted_delegation_is_told_until_it_ends() {
     let (mut first, second) = (cluster.caller(1), cluster.caller(2));
     let number = lead(&mut first);
     assert!(wanted(&first).is_empty());
-    assert!(!looks(&second, number));
+    assert!(!looks(&cluster, &second, number));
     assert_eq!((wanted(&first), wanted(&second)), (vec![number], vec![]));
     assert_eq!(wanted(&first), [number], "it is told until it has ended");
     // Another leader hears of it when somebody looks again.
@@ -67,11 +68,11 @@ fn a_wanted_delegation_is_told_until_it_ends() {
     cluster.kill(leader);
     cluster.leader();
     eventually("word of it again", || {
-        assert!(!looks(&second, number));
+        assert!(!looks(&cluster, &second, number));
         wanted(&first) == [number]
     });
     let request = EndDelegationsRequest { header: Some(first.header()), numbers: vec![number] };
     let _: Empty = first.call(Opcode::EndDelegations, &request).expect("ended");
     assert!(wanted(&first).is_empty(), "what has ended is not asked for");
-    assert!(looks(&second, number));
+    assert!(looks(&cluster, &second, number));
 }

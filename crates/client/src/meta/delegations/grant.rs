@@ -33,7 +33,8 @@ impl MetaCaller {
     ) {
         let made = Made { volume: self.volume, partition, session: session.clone(), parent, name, sent };
         let table = &self.shared.delegations;
-        let entered = Held::new(table, self.cluster.clock.clone(), made, told).map_err(|error| error.to_string());
+        let entered =
+            Held::new(&table.ranges, self.cluster.clock.clone(), made, told).map_err(|error| error.to_string());
         let slot = session.kept_slot(partition).ok_or_else(|| "the session's slots are used up".to_owned());
         match entered.and_then(|held| Ok((held, slot?))) {
             Ok((held, slot)) if table.enter(&held, told.number..=told.last) => {

@@ -1,8 +1,9 @@
 //! [`Held`]: one delegation, with its machine and who waits for it.
 //!
 //! Invariants: the machine is asked by one at a time, and what it has done is carried out before that one goes on: a
-//! program gets its answer behind what its answer rests on. Locks are taken in the order machine, table.
-use super::Delegations;
+//! program gets its answer behind what its answer rests on. What ended covers nothing from
+//! then on; its task takes it out of the table.
+use super::ranges::Ranges;
 use crate::meta::session::Session;
 use cairn_delegate_core::config::Config;
 use cairn_delegate_core::delegate::{Delegate, Read};
@@ -14,7 +15,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{BatchRequest, Delegation};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tokio::sync::{Notify, oneshot, watch};
 
 /// How it stands.
@@ -57,7 +58,7 @@ pub(super) struct Held {
     /// Where the top was made; it is there as long as it is led.
     pub parent: u64,
     pub name: Vec<u8>,
-    table: Weak<Delegations>,
+    ranges: Arc<Ranges>,
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
     /// Counts when those that were told to wait come again.
@@ -92,7 +93,7 @@ pub(super) struct Made<'a> {
 
 impl Held {
     pub(super) fn new(
-        table: &Arc<Delegations>,
+        ranges: &Arc<Ranges>,
         clock: Arc<dyn Clock>,
         made: Made<'_>,
         told: &Delegation,
@@ -108,7 +109,7 @@ impl Held {
             session: made.session,
             parent: made.parent,
             name: made.name.to_vec(),
-            table: Arc::downgrade(table),
+            ranges: ranges.clone(),
             clock,
             core: Mutex::new(core),
             again: watch::Sender::new(0),
@@ -280,7 +281,7 @@ impl Held {
                     self.work.notify_one();
                 }
                 Output::AskToRemove(id) => self.let_remove(core, id),
-                Output::Covers(more) => drop(self.table.upgrade().map(|table| table.covers(self.number, more))),
+                Output::Covers(more) => self.ranges.add(self.number, more),
                 Output::Ended => self.over(Stage::Ended),
                 Output::Lost(lost) => {
                     let error = lost.error.clone();
@@ -304,8 +305,8 @@ impl Held {
     }
 
     fn over(&self, stage: Stage) {
-        if let (Stage::Ended, Some(table)) = (&stage, self.table.upgrade()) {
-            table.remove(self.number);
+        if matches!(stage, Stage::Ended) {
+            self.ranges.remove(self.number);
         }
         self.session.leases.leads_no_more(self.partition);
         self.stage.send_replace(stage);

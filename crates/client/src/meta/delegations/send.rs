@@ -1,7 +1,7 @@
 //! The task of one delegation: sends its batches, one after the other, until it is over.
 //!
-//! Invariants: a batch keeps slot, sequence number and bytes until it is answered, so that the answer tells what came of
-//! the first try, whoever leads the partition by then. The slot is the delegation's own: what others wait for stands
+//! Invariants: a batch keeps slot, sequence number and bytes until it is answered, so that the answer tells what came
+//! of the first try, whoever leads the partition by then. The slot is the delegation's own: what others wait for stands
 //! behind nobody's requests. What the servers say of the session is told to its delegations alone: a session that this
 //! client has merely left stores what waits.
 use super::grant::give_back;
@@ -47,7 +47,7 @@ pub(super) async fn run(caller: Arc<MetaCaller>, held: Arc<Held>, mut slot: Kept
         }
     }
     slot.give_back();
-    let Some(lost) = held.take_lost() else { return };
+    let Some(lost) = held.take_lost() else { return caller.delegations().remove(held.number) };
     let (number, partition, from) = (held.number, held.partition, lost.from);
     let directory = format!("{} in inode {}", String::from_utf8_lossy(&held.name), held.parent);
     tracing::error!(

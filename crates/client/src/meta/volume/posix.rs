@@ -120,8 +120,8 @@ impl Volume {
         Err(ClientError::remote(what, ErrorCode::Overloaded, text))
     }
 
-    /// Opens what this client leads: it is held, so that it outlives its last name here and in the partition. `None`: it
-    /// leads nothing like that.
+    /// Opens what this client leads: it is held, so that it outlives its last name here and in the partition. `None`:
+    /// it leads nothing like that.
     async fn open_led(&self, what: &str, request: &OpenRequest) -> Result<Option<Opened>> {
         let make = |header| EncodedMessage::of(&OpenRequest { header: Some(header), ..request.clone() });
         for _ in 0..OPEN_ATTEMPTS {
