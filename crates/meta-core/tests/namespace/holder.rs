@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 /// As high as any partition's.
-pub const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 28 };
+pub const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 29 };
 
 pub struct Holder {
     /// For reading.
