@@ -6,7 +6,8 @@ other: with many at a time threads find work without sleeping, and what a hop co
 the median of the rounds, with the ratio of B to A and its lowest and highest. A step is counted until the operation was acknowledged; "CPU in all" goes on for
 two seconds, so that it has what was put off, less what the processes use when nothing is done. System calls are counted by perf where it is there,
 else by strace in a round of its own. Ends by itself, ends only what it started.
-Usage, as root: bench/steps.py A B [ROUNDS [OPERATIONS [PHASE,…]]]      A, B: binaries, as target/release/cairn
+Usage, as root: bench/steps.py A B [ROUNDS [OPERATIONS [PHASE,…]]]
+A, B: binaries, as target/release/cairn; behind an @ options of their mounts, as target/release/cairn@lease=new
 """
 import mmap, os, shutil, signal, statistics, subprocess, sys, tempfile, time
 
@@ -20,6 +21,7 @@ class Side:
     """A cluster and a mount of one binary."""
 
     def __init__(self, binary, work):
+        binary, _, self.options = binary.partition("@")
         self.binary, self.work, self.processes = os.path.realpath(binary), work, {}
         self.mount = f"{work}/mount"
         os.makedirs(self.mount)
@@ -31,7 +33,8 @@ class Side:
         if words is None:
             raise RuntimeError(f"cairn dev did not start; its log is {self.work}/servers.log")
         address = dict(word.split("=", 1) for word in words.split()[1:])["cluster"]
-        self.start("mount", here, "mount", "--foreground", f"cairn://{address}/default", self.mount)
+        options = ["-o", self.options] if self.options else []
+        self.start("mount", here, "mount", "--foreground", *options, f"cairn://{address}/default", self.mount)
         end = time.monotonic() + 60
         while not os.path.ismount(self.mount):
             if time.monotonic() > end:

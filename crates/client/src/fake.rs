@@ -56,6 +56,8 @@ pub struct State {
     txs: u64,
     /// Session and inode of overwrite leases that were in somebody's way.
     wanted: BTreeSet<(u64, u64)>,
+    /// The same of delegations, by session and number.
+    wanted_delegations: BTreeSet<(u64, u64)>,
     log_index: u64,
     /// Members that answer nothing, as if stopped.
     stopped: BTreeSet<u32>,
@@ -205,6 +207,7 @@ impl FakeCluster {
             silent: BTreeSet::new(),
             calls_at: BTreeMap::new(),
             txs: 0,
+            wanted_delegations: BTreeSet::new(),
             wanted: BTreeSet::new(),
             log_index: 0,
             stopped: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! The namespace as a client sees it: sessions and slots, calls to partitions, the operations of a volume.
 pub(crate) mod call;
+pub(crate) mod delegations;
 pub(crate) mod holds;
 pub(crate) mod keep_alive;
 pub(crate) mod lease;

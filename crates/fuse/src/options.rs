@@ -25,6 +25,7 @@ pub const KNOWN: &[&str] = &[
     "noexec",
     "sync",
     "async",
+    "dirsync",
     "attr_timeout=SECONDS",
     "entry_timeout=SECONDS",
     "negative_timeout=SECONDS",
@@ -32,6 +33,7 @@ pub const KNOWN: &[&str] = &[
     "read_ahead=SIZE",
     "timeout=SECONDS",
     "close=durable|visible",
+    "lease=off|new",
     "host=NAME",
     "rack=NAME",
     "key=FILE",
@@ -44,7 +46,7 @@ pub const KNOWN: &[&str] = &[
 ];
 /// What fstab has for mount(8) itself.
 const FOR_OTHERS: &[&str] =
-    &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "dirsync"];
+    &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group"];
 /// What Linux knows for every file system, and what changes nothing here: access times are kept in memory and sent
 /// later anyway, and there are no mandatory locks.
 const NO_CHANGE: &[&str] =
@@ -91,6 +93,12 @@ pub struct MountOptions {
     /// Directories made through it go to the partitions of the volume by turns.
     #[serde(default)]
     pub spread: bool,
+    /// Directories that are made through it are led by it.
+    #[serde(default)]
+    pub lease_new: bool,
+    /// Changes of directories are durable when they return, whatever `lease` says.
+    #[serde(default)]
+    pub dirsync: bool,
     /// File of the key that is shown to the cluster; `None`: the one that is found.
     #[serde(default)]
     pub key: Option<PathBuf>,
@@ -129,6 +137,8 @@ impl Default for MountOptions {
             cairn_dir: true,
             close_visible: false,
             spread: false,
+            lease_new: false,
+            dirsync: false,
             key: None,
             remount: false,
         }
@@ -147,6 +157,9 @@ impl MountOptions {
                 Some((name, value)) => options.set_value(item, name, value)?,
                 None => options.set_flag(item)?,
             }
+        }
+        if options.lease_new && options.close_visible {
+            return Err(Failure::usage("lease=new and close=visible exclude each other: leave one of them out"));
         }
         Ok(options)
     }
@@ -177,6 +190,7 @@ impl MountOptions {
             "noexec" => self.noexec = true,
             "sync" => self.sync = true,
             "async" => self.sync = false,
+            "dirsync" => self.dirsync = true,
             "nocairndir" => self.cairn_dir = false,
             "remount" => self.remount = true,
             "allow_root" => return Err(Failure::usage("allow_root: use allow_other; permissions are always checked")),
@@ -207,6 +221,11 @@ impl MountOptions {
                 "durable" => self.close_visible = false,
                 "visible" => self.close_visible = true,
                 _ => return Err(Failure::usage(format!("{item}: write close=durable or close=visible"))),
+            },
+            "lease" => match value {
+                "off" => self.lease_new = false,
+                "new" => self.lease_new = true,
+                _ => return Err(Failure::usage(format!("{item}: write lease=off or lease=new"))),
             },
             "uid" | "gid" => {
                 return Err(Failure::usage(format!(
@@ -245,6 +264,7 @@ impl MountOptions {
             memory_max,
             close_visible: self.close_visible,
             spread: self.spread,
+            lease_new: self.lease_new && !self.sync && !self.dirsync,
             read_ahead_max: self.read_ahead.unwrap_or(defaults.read_ahead_max).min(memory_max / 2),
             ..defaults
         }
@@ -298,6 +318,9 @@ mod tests {
         let visible = MountOptions::parse(["close=visible"]).expect("a known option");
         assert!(visible.vfs().close_visible);
         assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
+        let leads = |list| MountOptions::parse([list]).expect("known options").vfs().lease_new;
+        assert!(leads("lease=new") && !leads("rw") && !leads("lease=new,lease=off"));
+        assert!(!leads("lease=new,sync") && !leads("lease=new,dirsync"), "names would not be durable");
     }
 
     /// A line of fstab that every local file system takes would keep a machine from booting.
@@ -336,6 +359,8 @@ mod tests {
             ("bogus", "there are ro, rw"),
             ("cache=much", "such as 512M"),
             ("close=never", "close=visible"),
+            ("lease=on", "lease=new"),
+            ("lease=new,close=visible", "exclude"),
             ("threads=0", "1 to 64"),
             ("uid=5", "chown"),
             ("attr_timeout=-1", "seconds"),

@@ -292,7 +292,11 @@ impl Worker {
         self.session.hung_ends();
         // This one ends its session itself, when the next one serves.
         self.session.table.note_session(0);
-        let synced = self.sync().await;
+        let mut synced = self.sync().await;
+        // The next one would wait for them.
+        if !self.session.vfs.end_leading().await {
+            synced = synced.and(Err(Failure::other("changes in delegated directories are not stored yet")));
+        }
         self.session.table.refine(&self.session.vfs.open_state(), synced.is_ok());
         synced.map(|()| json!({ "handles": self.session.table.count() }))
     }

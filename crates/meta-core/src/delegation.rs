@@ -32,8 +32,9 @@ use cairn_types::InodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Feature level from which on there are delegations.
-pub const DELEGATION_LEVEL: u16 = 28;
+/// Feature level from which on there are delegations. Leaders of the level before, which has their formats, tell nobody
+/// that one is wanted.
+pub const DELEGATION_LEVEL: u16 = 29;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -183,7 +184,7 @@ impl Namespace {
         let few = self.delegations.len() < DELEGATIONS_MAX
             && self.delegations.of_session(session) < crate::limits::DELEGATIONS_SESSION_MAX;
         // A count under way would come to the new directory, and a limit would have to refuse what is answered.
-        let is_free = self.recounts == 0 && !self.has_quota(0);
+        let is_free = self.recounts == 0 && !self.has_quota(0) && self.degree() == 0;
         let is_plain = self.delegations.acting().is_none() && !self.txs.is_deciding() && !self.is_view;
         few && is_free && is_plain && self.time >= self.snapshots.state.no_leases_until_ns
     }

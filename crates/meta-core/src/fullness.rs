@@ -80,7 +80,7 @@ impl Namespace {
 
     /// What holds for an operation: an item of a delegation is never refused, for its holder has answered it.
     #[inline]
-    fn degree(&self) -> u8 {
+    pub(crate) fn degree(&self) -> u8 {
         if self.delegations.acting().is_some() { 0 } else { self.fullness.degree }
     }
 
@@ -101,6 +101,8 @@ impl Namespace {
     pub(crate) fn check_memory_for(&self, directory: u64) -> Result<()> {
         match self.degree() {
             0 => Ok(()),
+            // It was answered before memory was used up.
+            _ if self.delegations.acting().is_some() => Ok(()),
             1 if self.is_in_the_trash(directory) => Ok(()),
             _ => Err(FULL),
         }

@@ -56,6 +56,7 @@ mod stats;
 mod striped;
 mod unreferenced;
 mod volatile;
+mod wanted_delegations;
 mod wanted_leases;
 
 pub use config::{MetaConfig, MetaTimings};

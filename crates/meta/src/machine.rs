@@ -84,6 +84,7 @@ impl PartitionMachine {
                         self.state.leases.forget(head.session);
                         self.state.openers.forget(head.session);
                         self.state.wanted_leases.forget(head.session);
+                        self.state.wanted_delegations.forget(head.session);
                     }
                     outcome
                 }

@@ -71,7 +71,7 @@ impl MetaServer {
     ) {
         let state = &partition.state;
         let now = self.common().coarse_now();
-        let (deaths, wanted) = {
+        let (deaths, wanted, delegations) = {
             let namespace = state.namespace.read();
             let position = namespace.death_position();
             if !state.openers.note(head.session, request.acknowledged, position, now) {
@@ -82,10 +82,11 @@ impl MetaServer {
                 self.ask_to_defer(partition);
             }
             let wanted = state.wanted_leases.of(head.session, &namespace);
-            (namespace.deaths_after(request.acknowledged, UNLINKED_MAX), wanted)
+            let delegations = state.wanted_delegations.of(head.session, &namespace);
+            (namespace.deaths_after(request.acknowledged, UNLINKED_MAX), wanted, delegations)
         };
         let (index, unlinked, more) = (deaths.position, deaths.inodes, deaths.more);
-        reply.ok(&KeepAliveResponse { lease_ms, index, unlinked, more, wanted }, ());
+        reply.ok(&KeepAliveResponse { lease_ms, index, unlinked, more, wanted, delegations }, ());
     }
 }
 

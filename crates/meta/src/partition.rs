@@ -40,6 +40,7 @@ use crate::stage::{StageDesk, StageSettings};
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
 use crate::unreferenced::Survey;
+use crate::wanted_delegations::WantedDelegations;
 use crate::wanted_leases::WantedLeases;
 
 /// Whom an applied entry is answered to.
@@ -163,6 +164,7 @@ pub(crate) struct PartitionState {
     pub(crate) change_waits: ChangeWaits,
     pub(crate) append_turns: AppendTurnDesk,
     pub(crate) wanted_leases: WantedLeases,
+    pub(crate) wanted_delegations: WantedDelegations,
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
     pub(crate) grown: Grown,
@@ -222,6 +224,7 @@ impl PartitionState {
             change_waits: ChangeWaits::default(),
             append_turns: AppendTurnDesk::default(),
             wanted_leases: WantedLeases::default(),
+            wanted_delegations: WantedDelegations::default(),
             fsck: FsckDesk::default(),
             stage: StageDesk::default(),
             packs: PackGauges::default(),
@@ -263,6 +266,7 @@ impl PartitionState {
         self.leases.grant_all(self.namespace.read().live_sessions(), now);
         self.openers.reset(now);
         self.wanted_leases.clear();
+        self.wanted_delegations.clear();
         self.asked_to_defer.store(false, Ordering::Release);
         if self.common.feature_level > 0 && self.namespace.read().is_unused() {
             let until = now + UNBORN_MAX;
@@ -277,6 +281,7 @@ impl PartitionState {
         self.leases.grant_all(std::iter::empty(), Time(0));
         self.openers.reset(Time(0));
         self.wanted_leases.clear();
+        self.wanted_delegations.clear();
         self.fsck.reset();
         self.end_lock_waits();
         self.end_change_waits();

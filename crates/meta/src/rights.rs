@@ -1,6 +1,6 @@
 //! What keys of clients may do here: in the volumes that they name, as the users that they allow.
 //!
-//! Nobody is given a directory to lead, in which clients execute operations by themselves (`without_ask`).
+//! Nobody with such a key is given a directory to lead, in which clients execute operations by themselves.
 //!
 //! Invariants: what a client with such a key asks is put into one form, with one header first, in whose `who` only
 //! allowed users stand, and only that is looked at from then on, so that no two readers of it see two things; a request
@@ -49,23 +49,9 @@ fn bad() -> WireError {
 /// The request as it is done for the holder of a key with limits; as it came for everybody else.
 pub(crate) fn in_allowed_names<'a>(request: &Request<'a>, opcode: Opcode) -> Result<Cow<'a, [u8]>, WireError> {
     match request.peer.limits() {
-        None => without_ask(opcode, request.message),
+        None => Ok(Cow::Borrowed(request.message)),
         Some((holder, rights)) => renamed(holder, rights.users(), opcode, request.message).map(Cow::Owned),
     }
-}
-
-/// The request without the wish to lead the new directory: nothing here asks a holder for it back, and snapshots and
-/// removals of trees would wait for as long as the session lives.
-fn without_ask(opcode: Opcode, message: &[u8]) -> Result<Cow<'_, [u8]>, WireError> {
-    if opcode != Opcode::Mkdir {
-        return Ok(Cow::Borrowed(message));
-    }
-    let fields: Vec<_> = fields(message).ok_or_else(bad)?.into_iter().collect();
-    if fields.iter().all(|(number, _)| *number != ASK) {
-        return Ok(Cow::Borrowed(message));
-    }
-    let kept = fields.into_iter().filter(|(number, _)| *number != ASK);
-    Ok(Cow::Owned(kept.flat_map(|(_, field)| field.iter().copied()).collect()))
 }
 
 fn renamed(holder: &str, users: &Users, opcode: Opcode, message: &[u8]) -> Result<Vec<u8>, WireError> {

@@ -297,8 +297,11 @@ impl MetaServer {
         if request.soft_holds {
             return self.keep_opens_alive(partition, head, &request, lease_ms, reply);
         }
-        let wanted = partition.state.wanted_leases.of(head.session, &partition.state.namespace.read());
-        reply.ok(&KeepAliveResponse { lease_ms, wanted, ..Default::default() }, ());
+        let namespace = partition.state.namespace.read();
+        let wanted = partition.state.wanted_leases.of(head.session, &namespace);
+        let delegations = partition.state.wanted_delegations.of(head.session, &namespace);
+        drop(namespace);
+        reply.ok(&KeepAliveResponse { lease_ms, wanted, delegations, ..Default::default() }, ());
     }
 }
 

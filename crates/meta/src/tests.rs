@@ -6,6 +6,7 @@ mod appending;
 mod changes;
 mod compaction;
 mod defragment;
+mod delegations;
 mod fixture;
 mod frees;
 mod fsck;

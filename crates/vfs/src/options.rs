@@ -38,10 +38,28 @@ pub struct VfsOptions {
     pub close_visible: bool,
     /// New directories go to the partitions of the volume by turns, instead of to that of their parent.
     pub spread: bool,
+    /// Directories that are made here are led by this mount, as long as nobody else looks into them: what is done in
+    /// them is answered at once, and durable behind ([`Volume::leading`](cairn_client::Volume::leading)).
+    pub lease_new: bool,
     /// With `close_visible`: when files are made durable that were closed, within a second of this.
     pub durable_after: Duration,
     /// Attributes and entries that are kept, each.
     pub cached_max: usize,
+}
+
+/// What may be believed without asking, where directories are led: an answer is given up to three quarters of the lease
+/// after its last renewal, and the rest of it, 5 s, is left.
+const LED_TTL_MAX: Duration = Duration::from_secs(5);
+
+impl VfsOptions {
+    /// With times to live that end before a lease does.
+    pub(crate) fn within_the_lease(self) -> Self {
+        if !self.lease_new {
+            return self;
+        }
+        let (attr_ttl, entry_ttl) = (self.attr_ttl.min(LED_TTL_MAX), self.entry_ttl.min(LED_TTL_MAX));
+        Self { attr_ttl, entry_ttl, negative_ttl: self.negative_ttl.min(LED_TTL_MAX), ..self }
+    }
 }
 
 impl Default for VfsOptions {
@@ -60,6 +78,7 @@ impl Default for VfsOptions {
             publish_after: Duration::from_secs(4),
             close_visible: false,
             spread: false,
+            lease_new: false,
             durable_after: Duration::from_secs(2),
             cached_max: 200_000,
         }

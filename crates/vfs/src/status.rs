@@ -30,6 +30,9 @@ pub struct VfsStatus {
     pub cached_entries: u64,
     /// Files that were closed and are not durable yet.
     pub volatile_files: u64,
+    /// Directories that this mount leads, and changes in them that are not durable yet.
+    pub led_directories: u64,
+    pub unstored_changes: u64,
     /// Sessions that ended while this mount used them.
     pub sessions_lost: u64,
     pub write_errors: u64,

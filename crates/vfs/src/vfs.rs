@@ -16,6 +16,7 @@ use cairn_client::attributes::Attributes;
 use cairn_client::{Budget, Client, Volume};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
@@ -76,6 +77,8 @@ impl Vfs {
     /// clones are gone.
     pub fn new(client: Client, volume: Volume, options: VfsOptions) -> Vfs {
         let (invalidations, receiver) = mpsc::channel(QUEUE_MAX);
+        let options = options.within_the_lease();
+        let volume = if options.lease_new { volume.leading() } else { volume };
         let inner = Arc::new(Inner {
             client,
             volume,
@@ -157,6 +160,13 @@ impl Inner {
         let (attr, attr_ttl) = self.attr(found);
         Entry { attr, entry_ttl, attr_ttl }
     }
+    /// What was done in a directory that this mount leads becomes durable, of the one that has an inode.
+    pub(crate) async fn commit(&self, what: &str, ino: u64) -> Result<()> {
+        match self.options.lease_new {
+            true => self.limited(what, async { Ok(self.volume.commit(ino).await?) }).await,
+            false => Ok(()),
+        }
+    }
     /// Refuses changes of a read-only mount.
     pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
         match self.options.read_only {
@@ -190,14 +200,8 @@ impl Inner {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let mut work = Box::pin(work);
-        // Nothing is waited for between this and the task: what was begun is not lost with the caller. It gets an errno
-        // as well if this panics, as from the task.
-        let first =
-            std::future::poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))));
-        match first.await {
-            Ok(Poll::Ready(outcome)) => return outcome,
-            Ok(Poll::Pending) => {}
-            Err(_) => return Err(VfsError::new(libc::EIO, format!("{what}: the operation panicked"))),
+        if let Poll::Ready(outcome) = first_poll(what, &mut work).await {
+            return outcome;
         }
         let task = tokio::spawn(work);
         let joined = async { task.await.unwrap_or_else(|end| Err(VfsError::new(libc::EIO, end.to_string()))) };
@@ -211,6 +215,10 @@ impl Inner {
         undo: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<T> {
         cairn_client::handed_on().await;
+        let mut work = Box::pin(work);
+        if let Poll::Ready(outcome) = first_poll(what, &mut work).await {
+            return outcome;
+        }
         let (done, outcome) = oneshot::channel();
         tokio::spawn(async move {
             let unless_taken = work.await.map(|value| Delivery { content: Some((value, undo)) });
@@ -225,6 +233,15 @@ impl Inner {
     pub(crate) fn opening(&self, ino: u64) -> &tokio::sync::Mutex<()> {
         &self.opening[(ino % OPENING as u64) as usize]
     }
+}
+
+/// Begins what goes on in a task unless it is done at once. Nothing is waited for between this and the task: what was
+/// begun is not lost with the caller. It gets an errno as well if this panics, as from the task.
+async fn first_poll<T>(what: &str, work: &mut Pin<Box<impl Future<Output = Result<T>>>>) -> Poll<Result<T>> {
+    let first =
+        std::future::poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))));
+    let panicked = |_| Poll::Ready(Err(VfsError::new(libc::EIO, format!("{what}: the operation panicked"))));
+    first.await.unwrap_or_else(panicked)
 }
 
 /// What was done, on its way to who asked for it.

@@ -95,7 +95,12 @@ impl State {
             let number = namespace.overwrite_lease_of(session, *inode)?;
             Some(WantedLease { inode: *inode, number })
         });
-        Ok(KeepAliveResponse { lease_ms: 60_000, wanted: wanted.collect(), ..Default::default() })
+        let wanted = wanted.collect();
+        let led = namespace.take_wanted_delegations();
+        self.wanted_delegations.extend(led);
+        let told = self.wanted_delegations.iter().filter(|(of, _)| *of == session).map(|(_, number)| *number);
+        let delegations: Vec<u64> = told.filter(|number| self.namespace.is_led_by(session, *number)).collect();
+        Ok(KeepAliveResponse { lease_ms: 60_000, wanted, delegations, ..Default::default() })
     }
     fn namespace_call(&mut self, opcode: Opcode, request: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         let at = header_of(request).partition;

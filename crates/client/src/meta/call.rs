@@ -1,4 +1,5 @@
 //! Calls to meta partitions: find the leader, repeat with the same sequence number, keep three outcomes apart.
+use super::delegations::Delegations;
 use super::keep_alive::keep_alive_task;
 use super::route::To;
 use super::session::{Session, SlotLease};
@@ -45,6 +46,7 @@ pub(super) struct Shared {
     /// Address that answered last, by partition.
     leaders: Mutex<BTreeMap<u32, String>>,
     pub(super) shards: KnownShards,
+    pub(super) delegations: Arc<Delegations>,
 }
 
 impl MetaCaller {
@@ -56,6 +58,10 @@ impl MetaCaller {
     pub(crate) fn as_user(&self, who: Credentials) -> Arc<Self> {
         let who = self.cluster.squashed(who);
         Arc::new(Self { cluster: self.cluster.clone(), volume: self.volume, who, shared: self.shared.clone() })
+    }
+
+    pub(super) fn delegations(&self) -> &Arc<Delegations> {
+        &self.shared.delegations
     }
 
     fn live_session(&self) -> Option<Arc<Session>> {
@@ -111,6 +117,11 @@ impl MetaCaller {
 
     /// Ends the session, so that what it held is released at once instead of at the end of its lease.
     pub(crate) async fn end_session(self: &Arc<Self>) {
+        if !self.shared.delegations.end_all(self.cluster.patience).await {
+            // Its end would throw away what is not stored yet; what is sent for it goes on meanwhile.
+            tracing::error!("changes in delegated directories are not stored yet: the session is left to expire");
+            return;
+        }
         let Some(session) = self.shared.session.write().take() else { return };
         if session.is_ended() {
             return;

@@ -13,6 +13,17 @@ impl HoldCounts {
         *self.counts.lock().entry(inode).or_default() += 1;
     }
 
+    /// One handle less, if there is one. Whether there was.
+    pub(crate) fn take(&self, inode: u64) -> bool {
+        let mut counts = self.counts.lock();
+        let Some(count) = counts.get_mut(&inode) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&inode);
+        }
+        true
+    }
+
     /// One handle less. Whether it was the last one; false also for what this session never held.
     pub(crate) fn remove(&self, inode: u64) -> bool {
         let mut counts = self.counts.lock();

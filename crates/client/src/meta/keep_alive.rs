@@ -120,6 +120,7 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
                 if has_ended(&outcome) {
                     tracing::warn!(session = %session.id, "the session ended; files that it held open may be gone");
                     session.mark_ended();
+                    caller.delegations().session_ended(session.id.0);
                     return;
                 }
                 let (due, first) = schedule.done(work, outcome.is_err(), Instant::now());
@@ -204,6 +205,10 @@ pub(crate) async fn renew(
         let sent = caller.cluster.clock.now();
         let answer = ask(caller, partition, &request, patience).await?;
         session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
+        caller.delegations().renewed(session, partition, sent);
+        for number in answer.delegations.iter().filter(|number| !caller.delegations().wanted(partition, **number)) {
+            caller.give_back_delegation(session, partition, *number);
+        }
         for wanted in &answer.wanted {
             if !session.leases.wanted(partition, wanted.inode, wanted.number) {
                 give_back_unknown(caller, session, partition, *wanted);

@@ -93,6 +93,8 @@ struct Table {
     /// The same, of those of which nobody knows and that are being given back.
     giving: BTreeSet<(u32, u64, u64)>,
     good_until: BTreeMap<u32, Time>,
+    /// Partitions that gave delegations, and how many.
+    led: BTreeMap<u32, usize>,
 }
 
 impl Leases {
@@ -147,11 +149,26 @@ impl Leases {
     fn good_until(&self, partition: u32) -> Time {
         self.table.lock().good_until.get(&partition).copied().unwrap_or_default()
     }
-    /// Partitions that gave some: there it is worth asking often whether one is wanted.
+    /// The partition gave a delegation.
+    pub(crate) fn leads(&self, partition: u32) {
+        *self.table.lock().led.entry(partition).or_default() += 1;
+        self.taken.notify_waiters();
+    }
+    /// It is over.
+    pub(crate) fn leads_no_more(&self, partition: u32) {
+        let mut table = self.table.lock();
+        if let Some(count) = table.led.get_mut(&partition) {
+            *count -= 1;
+            if *count == 0 {
+                table.led.remove(&partition);
+            }
+        }
+    }
+    /// Partitions that gave some, or delegations: there it is worth asking often whether one is wanted.
     pub(crate) fn partitions(&self) -> BTreeSet<u32> {
         let mut table = self.table.lock();
         table.held.retain(|_, lease| lease.strong_count() > 0);
-        table.held.keys().map(|(partition, _)| *partition).collect()
+        table.held.keys().map(|(partition, _)| *partition).chain(table.led.keys().copied()).collect()
     }
     /// Ends when the next lease is granted.
     pub(crate) async fn next_taken(&self) {

@@ -5,6 +5,7 @@
 //! another one as a new one, under that one's slot. Invariant: it goes on at the same partition, for as long as any
 //! request does, unless a newer map names another one.
 use super::call::MetaCaller;
+use super::delegations::way::Led as Outcome;
 use super::session::{Session, SlotLease};
 use super::shards::Places;
 use crate::encoded_message::{Coming, EncodedMessage};
@@ -64,6 +65,13 @@ addressed! {
     NoteDurableRequest OpenAppendRequest PublishAppendRequest CreateSnapshotRequest DeleteSnapshotRequest RenameSnapshotRequest SetSnapshotScheduleRequest
 }
 
+/// Who has done something.
+pub(crate) struct DoneBy {
+    pub(crate) partition: u32,
+    /// Under which it did; `None`: this client itself, which leads what was changed.
+    pub(crate) session: Option<Arc<Session>>,
+}
+
 /// A slot of a session at a partition, for one request.
 struct Slot {
     partition: u32,
@@ -101,6 +109,13 @@ impl MetaCaller {
         opcode: Opcode,
         make: &(dyn Fn(MetaHeader) -> EncodedMessage + Send + Sync),
     ) -> Result<EncodedMessage> {
+        if self.delegations().is_any() {
+            // An open that a partition answers is kept alive by it.
+            let answers = opcode != Opcode::Open;
+            if let Some(answer) = self.read_led(what, (opcode, answers), make).await? {
+                return Ok(answer);
+            }
+        }
         let by = [inode];
         let mut to = To { partition: self.partition_of(inode).await?, by: &by };
         let mut routes = 1;
@@ -125,18 +140,50 @@ impl MetaCaller {
         Ok(self.mutate_where(what, inode, opcode, make).await?.0)
     }
 
-    /// The same, with the partition that has done it.
+    /// The same, with who has done it.
     pub(crate) async fn mutate_where<A: prost::Message + Default, R: Mutation>(
         self: &Arc<Self>,
         what: &str,
         inode: u64,
         opcode: Opcode,
         make: impl FnOnce(MetaHeader) -> R,
-    ) -> Result<(A, u32)> {
-        let first = self.first_slot(inode).await?;
-        let mut request = make(self.header(first.partition, first.session.id, first.lease.slot, first.lease.sequence));
-        let (answer, partition) = self.mutate_any(what, inode, opcode, first, &mut request).await?;
-        Ok((self.done(what, answer)?, partition))
+    ) -> Result<(A, DoneBy)> {
+        let (answer, by) = if self.delegations().is_any() {
+            let mut request = make(self.own_header());
+            self.mutate_led(what, inode, opcode, &mut request).await?
+        } else {
+            let first = self.first_slot(inode).await?;
+            let mut request = make(self.header_of(&first));
+            self.mutate_any(what, inode, opcode, first, &mut request).await?
+        };
+        Ok((self.done(what, answer)?, by))
+    }
+
+    fn header_of(&self, slot: &Slot) -> MetaHeader {
+        self.header(slot.partition, slot.session.id, slot.lease.slot, slot.lease.sequence)
+    }
+
+    /// A mutation of a client that leads directories.
+    fn mutate_led<'a>(
+        self: &'a Arc<Self>,
+        what: &'a str,
+        inode: u64,
+        opcode: Opcode,
+        request: &'a mut dyn Mutation,
+    ) -> Coming<'a, Result<(EncodedMessage, DoneBy)>> {
+        Box::pin(async move {
+            let led = self.lead(what, opcode, request.encoded()).await?;
+            if let Outcome::Answered(answer, partition) = led {
+                return Ok((answer, DoneBy { partition, session: None }));
+            }
+            let first = self.first_slot(inode).await?;
+            request.address(self.header_of(&first));
+            let outcome = self.mutate_encoded(what, inode, opcode, first, request).await;
+            if let Outcome::Removes(removal) = led {
+                removal.told(&outcome);
+            }
+            outcome
+        })
     }
 
     fn first_slot(self: &Arc<Self>, inode: u64) -> Coming<'_, Result<Slot>> {
@@ -154,7 +201,7 @@ impl MetaCaller {
         opcode: Opcode,
         first: Slot,
         request: &'a mut dyn Mutation,
-    ) -> Coming<'a, Result<(EncodedMessage, u32)>> {
+    ) -> Coming<'a, Result<(EncodedMessage, DoneBy)>> {
         Box::pin(self.mutate_encoded(what, inode, opcode, first, request))
     }
 
@@ -165,7 +212,7 @@ impl MetaCaller {
         opcode: Opcode,
         first: Slot,
         request: &mut dyn Mutation,
-    ) -> Result<(EncodedMessage, u32)> {
+    ) -> Result<(EncodedMessage, DoneBy)> {
         let mut by = [inode];
         let Slot { mut partition, mut session, mut lease } = first;
         match self.to_shards(request, false).await {
@@ -190,7 +237,7 @@ impl MetaCaller {
                     by = [self.to_shards(request, true).await?.unwrap_or(by[0])];
                     partition = self.partition_of(by[0]).await?;
                 }
-                _ => return Ok((outcome?, partition)),
+                _ => return Ok((outcome?, DoneBy { partition, session: Some(session) })),
             }
             (session, lease) = self.slot(partition).await?;
             request.address(self.header(partition, session.id, lease.slot, lease.sequence));

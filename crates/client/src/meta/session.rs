@@ -56,6 +56,15 @@ pub(crate) struct SlotLease {
     _permit: OwnedSemaphorePermit,
 }
 
+/// A slot that one sender keeps for requests that follow each other. One whose last request has no known outcome is
+/// given up with it.
+pub(crate) struct KeptSlot {
+    table: Arc<SlotTable>,
+    pub(crate) slot: u32,
+    last: u64,
+    answered: u64,
+}
+
 impl Session {
     pub(crate) fn new(id: SessionId) -> Self {
         Self {
@@ -111,6 +120,12 @@ impl Session {
         let permit = table.own_in_use.clone().acquire_owned().await.ok()?;
         table.take(permit)
     }
+    /// A slot for one sender, beside those that requests share. `None` when all numbers are used up.
+    pub(crate) fn kept_slot(&self, partition: u32) -> Option<KeptSlot> {
+        let table = self.slots_of(partition);
+        let (slot, last) = table.number()?;
+        Some(KeptSlot { table, slot, last, answered: last })
+    }
     fn slots_of(&self, partition: u32) -> Arc<SlotTable> {
         self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new())).clone()
     }
@@ -125,18 +140,38 @@ impl SlotTable {
     }
     fn take(self: Arc<Self>, permit: OwnedSemaphorePermit) -> Option<SlotLease> {
         let table = self;
-        let (slot, last) = {
-            let mut free = table.free.lock();
-            match free.slots.pop() {
-                Some(slot) => slot,
-                None if free.next_number < SLOT_NUMBERS_MAX => {
-                    free.next_number += 1;
-                    (free.next_number - 1, 0)
-                }
-                None => return None,
-            }
-        };
+        let (slot, last) = table.number()?;
         Some(SlotLease { table, slot, sequence: last + 1, _permit: permit })
+    }
+    /// A number that nobody uses, with the last sequence number under it.
+    fn number(&self) -> Option<(u32, u64)> {
+        let mut free = self.free.lock();
+        match free.slots.pop() {
+            Some(slot) => Some(slot),
+            None if free.next_number < SLOT_NUMBERS_MAX => {
+                free.next_number += 1;
+                Some((free.next_number - 1, 0))
+            }
+            None => None,
+        }
+    }
+}
+
+impl KeptSlot {
+    /// The sequence number of the next request. The one before has an answer, or is never sent again.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+    /// The server keeps the last request's outcome under its number.
+    pub(crate) fn answered(&mut self) {
+        self.answered = self.last;
+    }
+    /// Nothing more comes.
+    pub(crate) fn give_back(self) {
+        if self.answered == self.last {
+            self.table.free.lock().slots.push((self.slot, self.last));
+        }
     }
 }
 

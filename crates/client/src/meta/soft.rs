@@ -4,6 +4,7 @@
 //! acknowledges; nothing is reclaimed before. Invariants: `acknowledged` passes an index only when everything that was
 //! named up to it and is open here is held; an answer to an Open that is older than an index that is being acknowledged
 //! is not taken (it is asked again), because its inode may have been named already.
+use super::holds::HoldCounts;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(crate) struct SoftOpens {
     partitions: Mutex<BTreeMap<u32, Partition>>,
+    /// Opens that a hold keeps alive, because this client leads the file or led it then.
+    held: HoldCounts,
 }
 
 #[derive(Default)]
@@ -30,6 +33,16 @@ struct Open {
 }
 
 impl SoftOpens {
+    /// Notes an open that holds the inode in the log.
+    pub(crate) fn add_held(&self, inode: u64) {
+        self.held.add(inode);
+    }
+
+    /// One of those less, if there is one: it is to be released.
+    pub(crate) fn remove_held(&self, inode: u64) -> bool {
+        self.held.take(inode)
+    }
+
     /// Partitions where this session used Open.
     pub(crate) fn partitions(&self) -> Vec<u32> {
         self.partitions.lock().keys().copied().collect()

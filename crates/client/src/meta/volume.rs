@@ -58,6 +58,8 @@ pub struct Volume {
     streams: Arc<Streams>,
     /// Streams of segments for one class.
     streams_max: usize,
+    /// Asks to lead the directories that it makes for mounts.
+    leads: bool,
     latency: Arc<Latency>,
     pub(crate) discards: Arc<Discards>,
     pub(crate) volatile: Arc<VolatileFiles>,
@@ -71,6 +73,7 @@ impl Volume {
             name: name.into(),
             streams: Arc::default(),
             streams_max: STREAMS_MAX,
+            leads: false,
             latency: Arc::default(),
             discards: Arc::default(),
             volatile: Arc::default(),
@@ -84,6 +87,27 @@ impl Volume {
     /// The same with one write stream for a scheme: what is written through it lies close together in few chunks.
     pub fn with_one_stream(self) -> Volume {
         Volume { streams_max: 1, ..self }
+    }
+    /// The same, which may lead the directories that [`mkdir_masked`](Self::mkdir_masked) makes: what is done below one
+    /// is answered by this client, and stored within two seconds, by [`commit`](Self::commit), or when others look.
+    pub fn leading(self) -> Volume {
+        Volume { leads: true, ..self }
+    }
+    /// Waits until everything is durable that was done before in the led directory that has an inode.
+    pub async fn commit(&self, inode: u64) -> Result<()> {
+        self.caller.commit(inode).await
+    }
+    /// The same of all led directories. What was lost for good is an error once.
+    pub async fn commit_all(&self) -> Result<()> {
+        self.caller.commit_all().await
+    }
+    /// Directories that this client leads, and changes in them that are not durable yet.
+    pub fn led_counts(&self) -> (u64, u64) {
+        self.caller.led_counts()
+    }
+    /// Leads no directory any more, with everything stored. False: that took longer.
+    pub async fn end_leading(&self, patience: Duration) -> bool {
+        self.caller.end_leading(patience).await
     }
     /// On whose behalf.
     pub fn who(&self) -> &Credentials {

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// A partition, and a machine that leads a directory in it with batches of three items.
 fn pair() -> (Driver, Delegate) {
     let mut partition = Driver::new();
-    partition.set_feature_level(28);
+    partition.set_feature_level(29);
     let header = partition.next();
-    let ask = Some(DelegationAsk { ids: 64, token: 77, level: 28 });
+    let ask = Some(DelegationAsk { ids: 64, token: 77, level: 29 });
     let request =
         MkdirRequest { header, parent: ROOT, name: b"led".into(), mode: 0o755, ask, ..MkdirRequest::default() };
     let answer: AttributesResponse = partition.mutate(Opcode::Mkdir, &request).unwrap();

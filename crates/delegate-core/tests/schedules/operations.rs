@@ -14,7 +14,7 @@ use prost::Message;
 
 use crate::translate::{attributes, reply, request_to};
 
-const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 28 };
+const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 29 };
 
 /// The number that a namespace gives next.
 fn next_of(namespace: &Namespace) -> u64 {

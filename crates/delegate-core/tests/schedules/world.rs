@@ -60,7 +60,7 @@ impl World {
     pub fn new(seed: u64) -> World {
         let root_mode = 0o777;
         let mut partition = Driver::on(Namespace::new(&NamespaceConfig { root_mode, ..namespace_config() }));
-        partition.set_feature_level(28);
+        partition.set_feature_level(29);
         let mut world = World {
             random: Random(seed),
             now: Time(0),

@@ -73,7 +73,7 @@ impl Namespace {
     /// A limit has come since it was given, and refuses nothing as long as it lasts.
     fn want_if_limited(&self, number: u64) {
         let quota = self.stored_inode(number).map_or(0, |top| top.quota);
-        if self.has_quota(quota) {
+        if self.has_quota(quota) || self.degree() > 0 {
             self.delegations.want(number);
         }
     }

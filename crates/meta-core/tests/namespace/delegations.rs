@@ -24,13 +24,13 @@ fn who_gets_one() {
         answer.delegation.is_some()
     };
     let mut d = Driver::new();
-    d.set_feature_level(27);
-    assert!(!given(&mut d, ROOT, "a", ASK), "not all members know of it");
     d.set_feature_level(28);
+    assert!(!given(&mut d, ROOT, "a", ASK), "not all members know of it");
+    d.set_feature_level(29);
     for (name, ask) in [
         ("b", DelegationAsk { ids: 1, ..ASK }),
         ("c", DelegationAsk { ids: 65_537, ..ASK }),
-        ("d", DelegationAsk { level: 27, ..ASK }),
+        ("d", DelegationAsk { level: 28, ..ASK }),
     ] {
         assert!(!given(&mut d, ROOT, name, ask));
     }
@@ -338,7 +338,7 @@ fn what_waits_for_the_end_comes_to_pass() {
     waits(&mut d, "range");
     assert_eq!(d.create_snapshot("s").unwrap().leases, 1);
     waits(&mut d, "snapshot");
-    d.set_feature_level(28);
+    d.set_feature_level(29);
     let answer = d.batch(holder.all()).unwrap();
     holder.answered(&answer);
     assert_eq!((answer.error, answer.next), (0, 1), "what was answered is stored");
@@ -447,7 +447,7 @@ fn what_a_holder_does_not_believe() {
     let part = |told: &Delegation| Namespace::of_delegation(VolumeId(1), PartitionId(1), 1, told).map_err(|e| e.code);
     assert_eq!(part(&Delegation { level: 31, ..told.clone() }).err(), Some(E::UnknownOperation));
     for wrong in [
-        Delegation { level: 27, ..told.clone() },
+        Delegation { level: 28, ..told.clone() },
         Delegation { last: told.number, ..told.clone() },
         Delegation { inode_last: told.last - 1, ..told.clone() },
         Delegation { last: u64::MAX, ..told.clone() },

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 /// As high as any partition's.
-pub const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 28 };
+pub const ASK: DelegationAsk = DelegationAsk { ids: 8, token: 77, level: 29 };
 
 pub struct Holder {
     /// For reading.
@@ -29,7 +29,7 @@ impl Driver {
     /// A driver of a partition with delegations.
     pub fn with_delegations() -> Driver {
         let mut d = Driver::new();
-        d.set_feature_level(28);
+        d.set_feature_level(29);
         d
     }
 

@@ -123,12 +123,4 @@ fn who_works_as_some_users_leads_no_directories() {
         assert_eq!(MkdirRequest::decode(&out[..]).expect("decodes").ask, None);
         assert_eq!(renamed_by(&users, Opcode::Batch, &batch.encode_to_vec()).is_ok(), leads);
     }
-    // Nor whoever has no such key: nobody would ask for the directory back.
-    let bytes = mkdir.encode_to_vec();
-    let out = without_ask(Opcode::Mkdir, &bytes).expect("a message");
-    let plain = MkdirRequest { ask: None, ..mkdir };
-    assert_eq!(MkdirRequest::decode(&out[..]), Ok(plain.clone()));
-    let plain = plain.encode_to_vec();
-    assert!(matches!(without_ask(Opcode::Mkdir, &plain), Ok(Cow::Borrowed(same)) if same == plain));
-    assert!(without_ask(Opcode::Mkdir, &bytes[..bytes.len() - 1]).is_err(), "it would be read otherwise by others");
 }

@@ -199,8 +199,9 @@ impl Vfs {
         self.inner.handles.remove(handle);
         Ok(())
     }
-    /// Names are durable when the call that changed them returns.
+    /// Names are durable when the call that changed them returns, but in directories that this mount leads.
     pub async fn fsyncdir(&self, handle: Handle, _datasync: bool) -> Result<()> {
-        self.inner.handles.dir(handle).map(|_| ())
+        let ino = self.inner.handles.dir(handle)?.ino;
+        self.inner.commit(&format!("directory inode {ino}"), ino).await
     }
 }

@@ -100,6 +100,7 @@ impl Vfs {
         } else if open.flags.sync {
             let own = file.clone();
             self.inner.change(&open.what(), async move { own.flush().await }).await?;
+            self.inner.commit(&open.what(), file.ino).await?;
         } else if file.may_write_behind() {
             file.data.write_behind();
         }

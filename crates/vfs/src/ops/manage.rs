@@ -36,6 +36,11 @@ impl Vfs {
         while let Some(joined) = running.join_next().await {
             outcome = outcome.and(joined.unwrap_or(Ok(())));
         }
+        if self.inner.options.lease_new {
+            let volume = self.inner.volume.clone();
+            let commit = async move { Ok(volume.commit_all().await?) };
+            outcome = outcome.and(self.inner.change("delegated directories", commit).await);
+        }
         if self.inner.volume.volatile_count() == 0 {
             return outcome;
         }
@@ -46,6 +51,10 @@ impl Vfs {
     /// The same, before handles are handed over.
     pub async fn sync_all(&self) -> Result<()> {
         self.syncfs().await
+    }
+    /// Leads no directory any more. False: what was done in some could not be stored in time.
+    pub async fn end_leading(&self) -> bool {
+        self.inner.volume.end_leading(self.inner.options.timeout).await
     }
     /// All open handles.
     pub fn open_state(&self) -> Vec<OpenState> {
@@ -137,6 +146,7 @@ impl Vfs {
             status.read_ahead_bytes += data.ahead_bytes as u64;
         }
         let (attributes, entries) = inner.cache.counts();
+        (status.led_directories, status.unstored_changes) = inner.volume.led_counts();
         (status.cached_attributes, status.cached_entries) = (attributes as u64, entries as u64);
         status
     }

@@ -226,11 +226,11 @@ impl Vfs {
     /// Makes what was written durable and visible to other mounts.
     pub async fn fsync(&self, handle: Handle, _datasync: bool) -> Result<()> {
         let open = self.inner.handles.file(handle)?;
-        if open.file.data.is_durable() {
-            return Ok(());
+        if !open.file.data.is_durable() {
+            let file = open.file.clone();
+            self.inner.change(&open.what(), async move { file.sync().await }).await?;
         }
-        let file = open.file.clone();
-        self.inner.change(&open.what(), async move { file.sync().await }).await
+        self.inner.commit(&open.what(), open.ino()).await
     }
     /// The last descriptor of a handle is gone. `flock_owner`: its flock(2) locks end.
     pub async fn release(&self, handle: Handle, flock_owner: Option<u64>) -> Result<()> {

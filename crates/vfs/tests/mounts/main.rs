@@ -8,6 +8,7 @@ mod faults;
 mod huge;
 mod in_place;
 mod later;
+mod leases;
 mod random;
 mod sharing;
 mod visible;

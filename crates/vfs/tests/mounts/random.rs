@@ -127,6 +127,28 @@ async fn an_open_file_of_rows_is_its_bytes() {
     one_handle(layout.to_bits(), 3, 64 << 20).await;
 }
 
+/// The same in directories that the mount leads, until something needs their end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_led_file_is_its_bytes() {
+    let cluster = cluster();
+    cluster.raise_level();
+    let vfs = mount_with(&cluster, Duration::from_secs(8), VfsOptions { lease_new: true, ..options() }).await;
+    let other = mount(&cluster).await;
+    for seed in 10..14 {
+        let directory = vfs.mkdir(&root(), ROOT, format!("d{seed}").as_bytes(), 0o755).await.expect("made").attr.ino;
+        assert!(vfs.status().led_directories > 0);
+        let (entry, opened) = vfs.create(&root(), directory, b"f", 0o644, RDWR).await.expect("created");
+        let mut beside = Beside::new(seed, 600_000);
+        for _ in 0..60 {
+            beside.step(&vfs, opened.handle, entry.attr.ino).await;
+        }
+        close(&vfs, opened.handle).await;
+        assert!(contents(&other, entry.attr.ino).await == beside.model);
+    }
+    vfs.shutdown().await.expect("all is stored");
+    cluster.check_namespace();
+}
+
 /// Whoever opens a file would not see what was closed before on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_to_open_between_two_mounts() {

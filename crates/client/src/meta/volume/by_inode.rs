@@ -118,9 +118,9 @@ impl Volume {
     ) -> Result<Attributes> {
         let (name, hold) = (name.to_vec(), request.hold);
         let make = |header| CreateRequest { header: Some(header), parent, name, ..request };
-        let (made, partition) = self.caller.mutate_where(&shown(shown_as), parent, Opcode::Create, make).await?;
+        let (made, by) = self.caller.mutate_where(&shown(shown_as), parent, Opcode::Create, make).await?;
         let made = attributes(made)?;
-        if hold && self.caller.partition_of(made.inode).await? != partition {
+        if hold && self.caller.partition_of(made.inode).await? != by.partition {
             // It was there, and its partition alone can hold it.
             return self.hold_there(&made, shown_as).await;
         }
@@ -167,10 +167,12 @@ impl Volume {
     /// As [`release_inode`](Self::release_inode) for many: one request for up to 256 of a partition.
     pub async fn release_inodes(&self, inodes: &[u64]) -> Result<()> {
         let session = self.caller.session().await?;
-        let mut by_partition: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        // By delegation, too: a request is for one of them, or for none.
+        let mut by_partition: BTreeMap<(u32, Option<u64>), Vec<u64>> = BTreeMap::new();
         for inode in inodes {
             if session.holds.remove(*inode) {
-                by_partition.entry(self.caller.partition_of(*inode).await?).or_default().push(*inode);
+                let place = (self.caller.partition_of(*inode).await?, self.caller.led_by(*inode));
+                by_partition.entry(place).or_default().push(*inode);
             }
         }
         let parts = by_partition.values().flat_map(|list| list.chunks(RELEASES_MAX));
@@ -186,6 +188,9 @@ impl Volume {
     /// The directory that holds this directory; the root holds itself.
     pub async fn parent_of_directory(&self, inode: u64) -> Result<Attributes> {
         let what = format!("directory inode {inode}");
+        if let Some(parent) = self.caller.parent_of_top(inode) {
+            return self.getattr(parent).await;
+        }
         for _ in 0..LOOKUPS_MAX {
             let found = self.look_up_parent(inode, &what).await?;
             if let Some(found) = self.whole(&what, found).await? {
@@ -196,6 +201,9 @@ impl Volume {
     }
     /// Inode of the directory that holds this directory.
     pub async fn parent_inode(&self, inode: u64) -> Result<u64> {
+        if let Some(parent) = self.caller.parent_of_top(inode) {
+            return Ok(parent);
+        }
         let found = self.look_up_parent(inode, &format!("directory inode {inode}")).await?;
         // Another partition has it, which may be a shard.
         if found.is_placeholder() { Ok(self.getattr(found.inode).await?.inode) } else { Ok(found.inode) }

@@ -88,12 +88,15 @@ impl Volume {
         let mut found: BTreeMap<u64, Attributes> = BTreeMap::new();
         let mut open = inodes.to_vec();
         for round in 1.. {
-            let mut parts: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+            // By delegation, too: a request is for one of them, or for none.
+            let mut parts: BTreeMap<(u32, Option<u64>), Vec<u64>> = BTreeMap::new();
             for inode in std::mem::take(&mut open) {
-                parts.entry(self.caller.partition_of(inode).await?).or_default().push(inode);
+                let place = (self.caller.partition_of(inode).await?, self.caller.led_by(inode));
+                parts.entry(place).or_default().push(inode);
             }
-            let parts =
-                parts.iter().flat_map(|(partition, all)| all.chunks(GETATTR_MANY_MAX).map(|part| (*partition, part)));
+            let parts = parts
+                .iter()
+                .flat_map(|((partition, _), all)| all.chunks(GETATTR_MANY_MAX).map(|part| (*partition, part)));
             let asked: Vec<_> = parts.map(|(partition, part)| self.getattr_part(partition, part.to_vec())).collect();
             let mut answers = stream::iter(asked).buffer_unordered(AT_ONCE);
             while let Some((partition, part, answer)) = answers.next().await {
@@ -120,9 +123,18 @@ impl Volume {
     }
 
     async fn getattr_part(&self, partition: u32, part: Vec<u64>) -> (u32, Vec<u64>, Result<GetattrManyResponse>) {
-        let header = Some(self.caller.read_header(partition));
-        let request = EncodedMessage::of(&GetattrManyRequest { header, inodes: part.clone(), apart: true });
+        let make = |header| {
+            EncodedMessage::of(&GetattrManyRequest { header: Some(header), inodes: part.clone(), apart: true })
+        };
         let what = format!("{} inodes of partition p{partition}", part.len());
+        match self.caller.answered_here(&what, Opcode::GetattrMany, &make).await {
+            Ok(None) => {}
+            led => {
+                let answer = led.and_then(|answer| answer.unwrap_or_default().answer(&what));
+                return (partition, part, answer);
+            }
+        }
+        let request = make(self.caller.read_header(partition));
         let answer = self.caller.read_at(&what, To { partition, by: &part }, Opcode::GetattrMany, request).await;
         (partition, part, answer.and_then(|answer| answer.answer(&what)))
     }

@@ -7,6 +7,8 @@ use super::by_inode::MadeAt;
 use super::elsewhere::{LOOKUPS_MAX, NO_INODE};
 use super::{Volume, attributes, shown};
 use crate::attributes::Attributes;
+use crate::credentials::Credentials;
+use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::locks::{FileLock, LockHolder};
 use crate::meta::session::Session;
@@ -94,6 +96,9 @@ impl Volume {
     async fn open_soft(&self, at: u64, what: &str, request: OpenRequest) -> Result<Opened> {
         for _ in 0..OPEN_ATTEMPTS {
             let session: Arc<Session> = self.caller.session().await?;
+            if let Some(opened) = self.open_led(what, &request).await? {
+                return Ok(opened);
+            }
             let request = |header: MetaHeader| {
                 let acknowledged = session.soft.acknowledged(header.partition).unwrap_or(0);
                 let header = Some(MetaHeader { session: session.id.0, ..header });
@@ -115,11 +120,36 @@ impl Volume {
         Err(ClientError::remote(what, ErrorCode::Overloaded, text))
     }
 
+    /// Opens what this client leads: it is held, so that it outlives its last name here and in the partition. `None`:
+    /// it leads nothing like that.
+    async fn open_led(&self, what: &str, request: &OpenRequest) -> Result<Option<Opened>> {
+        let make = |header| EncodedMessage::of(&OpenRequest { header: Some(header), ..request.clone() });
+        for _ in 0..OPEN_ATTEMPTS {
+            let Some(answer) = self.caller.answered_here(what, Opcode::Open, &make).await? else { return Ok(None) };
+            let opened = Opened::of_wire(answer.answer(what)?).map_err(|odd| odd.of(what))?;
+            let inode = opened.attributes.inode;
+            // It was opened with its user's permission.
+            match self.as_user(Credentials::default()).hold_inode(inode, what.as_bytes(), false).await {
+                // The name may have another inode by now.
+                Err(error) if error.code() == Some(ErrorCode::Stale) && request.inode == 0 => {}
+                held => {
+                    held?;
+                    self.caller.session().await?.soft.add_held(inode);
+                    return Ok(Some(opened));
+                }
+            }
+        }
+        Err(ClientError::remote(what, ErrorCode::Stale, NO_INODE))
+    }
+
     /// Closes what [`open_for_read`](Self::open_for_read) or [`open_for_read_at`](Self::open_for_read_at) opened, once
     /// for each.
     pub async fn close_for_read(&self, inode: u64) -> Result<()> {
         let partition = self.caller.partition_of(inode).await?;
         let session = self.caller.session().await?;
+        if session.soft.remove_held(inode) {
+            return self.release_inode(inode).await;
+        }
         if session.soft.remove(partition, inode) && session.holds.remove(inode) {
             return self.release(inode).await;
         }
@@ -191,12 +221,21 @@ impl Volume {
         umask: u32,
         partition: u32,
     ) -> Result<MadeAt> {
-        let name = name.to_vec();
+        let asks = self.leads && partition == 0;
+        let ask = if asks { self.caller.delegations().ask(parent) } else { None };
+        let sent = self.cluster().clock.now();
+        let made = name.to_vec();
         let make = |header| {
             let header = Some(header);
-            MkdirRequest { header, parent, name, mode, umask, partition, ..Default::default() }
+            MkdirRequest { header, parent, name: made, mode, umask, partition, ask, ..Default::default() }
         };
-        MadeAt::of(self.mutate(shown_as, parent, Opcode::Mkdir, make).await?)
+        let (answer, by) =
+            self.caller.mutate_where::<AttributesResponse, _>(&shown(shown_as), parent, Opcode::Mkdir, make).await?;
+        // Before anybody here knows the directory.
+        if let (Some(told), Some(session)) = (&answer.delegation, by.session) {
+            self.caller.enter_delegation((by.partition, session), (parent, name), sent, told);
+        }
+        MadeAt::of(answer)
     }
 
     /// A further name for an inode.
@@ -266,6 +305,10 @@ impl Volume {
 
     /// Limits and use of a directory, or of the volume (inode 0); `None` if it has no quota of its own.
     pub async fn quota(&self, inode: u64, shown_as: &[u8]) -> Result<Option<Quota>> {
+        if self.caller.led_by(inode).is_some() {
+            // To get one it has to be led no longer.
+            return Ok(None);
+        }
         let at = if inode == 0 { cairn_types::InodeId::ROOT.0 } else { inode };
         let request = |header| GetQuotaRequest { header: Some(header), inode };
         match self.caller.read_by::<QuotaResponse, _>(&shown(shown_as), at, Opcode::GetQuota, request).await {

@@ -74,7 +74,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut pair = Pair::new();
-        pair.driver.set_feature_level(28);
+        pair.driver.set_feature_level(29);
         let deferring = seed.is_multiple_of(3);
         pair.driver.set_deferral(deferring);
         World {

@@ -1,0 +1,204 @@
+//! Directories that a mount leads (`lease=new`): who looks at them sees all that was done, what was synced is there
+//! whoever dies, and who is cut off loses what it has not stored, and is told.
+use super::{Mount, SMALL, skipped};
+use crate::members::leader;
+use crate::support::{Cluster, Shape, text};
+use crate::wait::until;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn leading(cluster: &Cluster, name: &str) -> Mount {
+    Mount::new(cluster, name, "/", "lease=new")
+}
+
+fn led(mount: &Mount) -> u64 {
+    mount.number(&["worker", "vfs", "led_directories"]).expect("the state of the mount")
+}
+
+/// A directory that the mount leads. A partition of a new cluster knows what this build does after a moment.
+fn lead(mount: &Mount, name: &str) -> PathBuf {
+    let (mut tries, before) = (0, led(mount));
+    let mut directory = PathBuf::new();
+    until("a directory that is led", || {
+        tries += 1;
+        directory = mount.path(&format!("{name}-{tries}"));
+        fs::create_dir(&directory).expect("mkdir");
+        led(mount) > before
+    });
+    directory
+}
+
+fn as_seen_by(mount: &Mount, path: &Path) -> PathBuf {
+    mount.path(path.file_name().and_then(|name| name.to_str()).expect("a name"))
+}
+
+/// What is below a directory: contents and permissions by path; directories have none.
+fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("list").map(|entry| entry.expect("entry")) {
+            let (path, meta) = (entry.path(), entry.metadata().expect("stat"));
+            let contents = if meta.is_dir() { Vec::new() } else { fs::read(&path).expect("read") };
+            found.insert(path.strip_prefix(root).expect("below").to_owned(), (meta.mode(), contents));
+            if meta.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Makes what an archive makes: files with contents, modes and times, directories in directories, links.
+fn unpack(top: &Path, directories: u32, files: u32) -> u32 {
+    for d in 0..directories {
+        let directory = top.join(format!("d{d}/e"));
+        fs::create_dir_all(&directory).expect("mkdir");
+        for f in 0..files {
+            let path = directory.join(format!("f{f}"));
+            let mut file = File::options().write(true).create_new(true).open(&path).expect("create");
+            file.write_all(format!("{d} {f} ").repeat(100).as_bytes()).expect("write");
+            drop(file);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
+        }
+        fs::rename(directory.join("f0"), top.join(format!("d{d}/moved"))).expect("rename");
+        fs::hard_link(directory.join("f1"), directory.join("linked")).expect("link");
+        fs::remove_file(directory.join("f2")).expect("unlink");
+    }
+    directories * (files + 2)
+}
+
+fn end(mounts: impl IntoIterator<Item = Mount>) {
+    for mount in mounts {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
+}
+
+/// Another machine would see a part of a tree, or none; or a directory of which only one of both has the truth.
+#[test]
+fn others_see_a_whole_tree_when_they_look() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (leading(&cluster, "one"), leading(&cluster, "two"));
+    let top = lead(&one, "top");
+    let count = unpack(&top, 4, 12);
+    let before = led(&one);
+    let own = tree(&top);
+    assert_eq!((own.len() as u32, led(&one)), (count, before), "its holder's own look ends nothing");
+    let seen = tree(&as_seen_by(&two, &top));
+    assert!(seen == own, "{:?} instead of {:?}", seen.keys(), own.keys());
+    assert_eq!(led(&one), before - 1, "it is an ordinary directory");
+    // Both go on in it.
+    fs::write(as_seen_by(&two, &top).join("theirs"), "x").expect("write");
+    until("what the other one wrote", || top.join("theirs").exists());
+    // A tree is removed by who leads it, and the top with it.
+    let other = lead(&one, "removed");
+    unpack(&other, 3, 5);
+    let leads = led(&one);
+    assert!(Command::new("rm").arg("-rf").arg(other.join("d0")).status().expect("rm").success());
+    assert_eq!(led(&one), leads, "nothing of that ends it");
+    fs::remove_dir_all(&other).expect("removed");
+    assert!(!as_seen_by(&two, &other).exists());
+    // The end of a mount stores everything.
+    let last = lead(&one, "last");
+    fs::write(last.join("f"), "stored at the end").expect("write");
+    let last = as_seen_by(&two, &last);
+    end([one]);
+    assert_eq!(fs::read_to_string(last.join("f")).expect("read"), "stored at the end");
+    end([two]);
+}
+
+/// What fsync promised would be gone with the mount's process or with a metadata server, or be there twice.
+#[test]
+fn what_was_synced_is_there_whoever_dies() {
+    if skipped() {
+        return;
+    }
+    let mut cluster = Cluster::start(Shape { managers: 1, metas: 3, datas: 3, racks: 3 });
+    let (one, two) = (leading(&cluster, "one"), Mount::new(&cluster, "two", "/", ""));
+    let top = lead(&one, "top");
+    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all()).expect("fsync");
+    let mut synced = Vec::new();
+    for round in 0..40 {
+        if round == 10 {
+            let leads = leader(&cluster);
+            cluster.kill(&leads);
+        }
+        let directory = top.join(format!("r{round}"));
+        fs::create_dir(&directory).expect("mkdir");
+        for f in 0..6 {
+            fs::write(directory.join(format!("f{f}")), format!("{round}.{f}")).expect("write");
+        }
+        sync(&if round % 2 == 0 { directory.join("f5") } else { directory.clone() });
+        synced.push(directory.file_name().expect("a name").to_owned());
+    }
+    // Not synced: it may be there or not, and nothing behind what is missing.
+    for f in 0..50 {
+        File::create(top.join(format!("last{f:02}"))).expect("create");
+    }
+    let dead = one.kill_worker();
+    let seen = as_seen_by(&two, &top);
+    let found = tree(&seen);
+    for (round, name) in synced.iter().enumerate() {
+        for f in 0..6 {
+            let contents = found.get(&Path::new(name).join(format!("f{f}"))).map(|(_, contents)| &contents[..]);
+            assert_eq!(contents, Some(format!("{round}.{f}").as_bytes()), "{name:?}/f{f}");
+        }
+    }
+    let last: Vec<_> = found.keys().filter(|path| path.to_string_lossy().starts_with("last")).collect();
+    let prefix = (0..last.len()).all(|f| found.contains_key(Path::new(&format!("last{f:02}"))));
+    assert!(prefix, "what is there is no beginning of what was done: {last:?}");
+    assert_eq!(found.len(), 40 * 7 + last.len(), "something is there that nobody made");
+    one.worker_after(dead);
+    assert_eq!(tree(&top), found, "the next worker sees the same");
+    end([one, two]);
+}
+
+/// Others would wait for a machine that is cut off for ever, or it would go on as if nothing was.
+#[test]
+fn who_is_cut_off_loses_it_and_is_told() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (leading(&cluster, "one"), Mount::new(&cluster, "two", "/", ""));
+    let top = lead(&one, "top");
+    fs::write(top.join("synced"), "x").expect("write");
+    let kept = File::open(&top).expect("open");
+    kept.sync_all().expect("fsync");
+    // Renewals are heard, and nothing that is done from now on is stored before it stands still.
+    File::create(top.join("lost")).expect("create");
+    let worker = one.worker().to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &worker]).status().expect("kill").success());
+    signal("-STOP");
+    let began = Instant::now();
+    let seen = as_seen_by(&two, &top);
+    let names: Vec<_> = tree(&seen).into_keys().collect();
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(30), "others waited for {waited:?}");
+    assert!(names.contains(&PathBuf::from("synced")), "{names:?}");
+    let was_lost = !names.contains(&PathBuf::from("lost"));
+    fs::write(seen.join("theirs"), "others go on").expect("write");
+    signal("-CONT");
+    if was_lost {
+        until("the loss is told", || one.logs().contains("changes in a delegated directory are lost"));
+        let error = fs::read_dir(&top).map(|_| ()).and_then(|()| File::create(top.join("more")).map(|_| ()));
+        assert_eq!(error.expect_err("it is lost").raw_os_error(), Some(5));
+        assert_eq!(kept.sync_all().expect_err("it is lost").raw_os_error(), Some(5));
+        let said = one.cairn(&["umount", one.dir.to_str().expect("a temporary path")]);
+        assert!(!said.status.success() && text(&said.stderr).contains("they are lost"), "{}", text(&said.stderr));
+    }
+    println!("others waited for {waited:?}; the last change was {}", if was_lost { "lost" } else { "stored" });
+    fs::write(one.path("elsewhere"), "goes on").expect("write");
+    assert_eq!(fs::read_to_string(two.path("elsewhere")).expect("read"), "goes on");
+    drop(kept);
+    end([one, two]);
+}

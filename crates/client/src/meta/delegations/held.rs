@@ -1,0 +1,326 @@
+//! [`Held`]: one delegation, with its machine and who waits for it.
+//!
+//! Invariants: the machine is asked by one at a time, and what it has done is carried out before that one goes on: a
+//! program gets its answer behind what its answer rests on. What ended covers nothing from
+//! then on; its task takes it out of the table.
+use super::ranges::Ranges;
+use crate::meta::session::Session;
+use cairn_delegate_core::config::Config;
+use cairn_delegate_core::delegate::{Delegate, Read};
+use cairn_delegate_core::input::{CallId, Input, Lost, Output, RequestId};
+use cairn_env::Clock;
+use cairn_types::{ErrorCode, PartitionId, Time, VolumeId};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{BatchRequest, Delegation};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{Notify, oneshot, watch};
+
+/// How it stands.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    Led,
+    /// With everything stored.
+    Ended,
+    Lost(WireError),
+}
+
+/// What a change came to.
+pub(super) enum Changed {
+    Answer(Result<Vec<u8>, WireError>),
+    Wait,
+    Elsewhere,
+}
+
+/// What somebody is told who waits.
+pub(super) enum Told {
+    Committed(Result<(), WireError>),
+    /// The partition is to be asked to remove the top, and what it says to be told.
+    AskToRemove,
+    Wait,
+    Elsewhere,
+}
+
+/// What the task that sends batches is to do.
+pub(super) enum Work {
+    Send(CallId, BatchRequest),
+    Sleep(Time),
+    Nothing,
+}
+
+/// See the module.
+pub(super) struct Held {
+    pub number: u64,
+    pub partition: u32,
+    pub session: Arc<Session>,
+    /// Where the top was made; it is there as long as it is led.
+    pub parent: u64,
+    pub name: Vec<u8>,
+    ranges: Arc<Ranges>,
+    clock: Arc<dyn Clock>,
+    core: Mutex<Core>,
+    /// Counts when those that were told to wait come again.
+    again: watch::Sender<u64>,
+    stage: watch::Sender<Stage>,
+    /// The task has something to do.
+    pub work: Notify,
+}
+
+struct Core {
+    machine: Delegate,
+    last_request: RequestId,
+    waiting: BTreeMap<RequestId, oneshot::Sender<Told>>,
+    to_send: Option<(CallId, BatchRequest)>,
+    /// When the task looks again by itself.
+    armed: Time,
+    lost: Option<Lost>,
+    /// Whoever synced everything knows of the loss.
+    is_told: bool,
+}
+
+/// Where and by whom a directory was made.
+pub(super) struct Made<'a> {
+    pub volume: u32,
+    pub partition: u32,
+    pub session: Arc<Session>,
+    pub parent: u64,
+    pub name: &'a [u8],
+    /// When the request was sent first: so long the session lives at least.
+    pub sent: Time,
+}
+
+impl Held {
+    pub(super) fn new(
+        ranges: &Arc<Ranges>,
+        clock: Arc<dyn Clock>,
+        made: Made<'_>,
+        told: &Delegation,
+    ) -> Result<Arc<Self>, WireError> {
+        let place = (VolumeId(made.volume), PartitionId(made.partition));
+        let now = clock.now();
+        let machine = Delegate::new(place, made.session.id.0, told, Config::default(), now, made.sent)?;
+        let (last_request, waiting, to_send) = (0, BTreeMap::new(), None);
+        let core = Core { machine, last_request, waiting, to_send, armed: Time(0), lost: None, is_told: false };
+        Ok(Arc::new(Self {
+            number: told.number,
+            partition: made.partition,
+            session: made.session,
+            parent: made.parent,
+            name: made.name.to_vec(),
+            ranges: ranges.clone(),
+            clock,
+            core: Mutex::new(core),
+            again: watch::Sender::new(0),
+            stage: watch::Sender::new(Stage::Led),
+            work: Notify::new(),
+        }))
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// A round of those that were told to wait.
+    pub(super) fn round(&self) -> u64 {
+        *self.again.borrow()
+    }
+
+    /// Waits until those come again that were told to wait in this round or before, or it is over.
+    pub(super) async fn next_round(&self, round: u64) {
+        let (mut again, mut stage) = (self.again.subscribe(), self.stage.subscribe());
+        tokio::select! {
+            _ = again.wait_for(|now| *now != round) => {}
+            _ = stage.wait_for(|stage| !matches!(stage, Stage::Led)) => {}
+        }
+    }
+
+    /// A program changes something.
+    pub(super) fn change(&self, opcode: Opcode, request: &[u8]) -> Changed {
+        let mut core = self.core.lock();
+        self.heed_session(&mut core);
+        let id = core.next_request();
+        let input = Input::Change { id, opcode, request: request.to_vec() };
+        let mut changed = self.step(&mut core, input);
+        if let Some(Changed::Answer(Ok(answer))) = &mut changed {
+            core.machine.part().put_directory(opcode, request, answer);
+        }
+        changed.unwrap_or(Changed::Wait)
+    }
+
+    /// A program reads something.
+    pub(super) fn read(&self, opcode: Opcode, request: &[u8], answer: &mut Vec<u8>) -> Read {
+        let mut core = self.core.lock();
+        self.heed_session(&mut core);
+        core.machine.read(self.now(), opcode, request, answer)
+    }
+
+    /// This client goes on with another session: what waits is still stored under this one, and then it ends.
+    fn heed_session(&self, core: &mut Core) {
+        if self.session.is_ended() {
+            self.step(core, Input::Wanted);
+        }
+    }
+
+    /// It is to end. False: it is over already, and what it was is no more than an error here.
+    pub(super) fn want(&self) -> bool {
+        let mut core = self.core.lock();
+        let is_over = core.machine.is_over();
+        self.step(&mut core, Input::Wanted);
+        !is_over
+    }
+
+    pub(super) fn renewed(&self, sent: Time) {
+        self.step(&mut self.core.lock(), Input::Renewed { sent });
+    }
+
+    pub(super) fn session_ended(&self) {
+        self.step(&mut self.core.lock(), Input::SessionEnded);
+    }
+
+    /// Waits until everything is stored that was answered before.
+    pub(super) async fn commit(&self) -> Result<(), WireError> {
+        match self.ask(|id| Input::Commit { id }).await {
+            Told::Committed(outcome) => outcome,
+            Told::AskToRemove | Told::Wait | Told::Elsewhere => Err(forgotten()),
+        }
+    }
+
+    /// The same for who syncs everything: what was lost for good is said once.
+    pub(super) async fn commit_once(&self) -> Result<(), WireError> {
+        let outcome = self.commit().await;
+        let mut core = self.core.lock();
+        let is_known = core.machine.is_over() && core.is_told;
+        core.is_told |= outcome.is_err() && core.machine.is_over();
+        if is_known { Ok(()) } else { outcome }
+    }
+
+    /// The top is to be removed. `Told::AskToRemove`: everything is stored, and nothing is answered here before
+    /// [`top_removed`](Self::top_removed).
+    pub(super) async fn remove_top(&self) -> Told {
+        self.ask(|id| Input::RemoveTop { id }).await
+    }
+
+    pub(super) fn top_removed(&self, gone: bool) {
+        self.step(&mut self.core.lock(), Input::TopRemoved { gone });
+    }
+
+    /// Ends it with everything stored, and waits for that; what could not be stored is the error.
+    pub(super) async fn end(&self) -> Result<(), WireError> {
+        self.want();
+        let mut stage = self.stage.subscribe();
+        let reached = stage.wait_for(|stage| !matches!(stage, Stage::Led)).await.map(|stage| stage.clone());
+        match reached {
+            Ok(Stage::Lost(error)) => Err(error),
+            // The sender lives in this one.
+            Ok(Stage::Led | Stage::Ended) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Told {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut core = self.core.lock();
+            let id = core.next_request();
+            core.waiting.insert(id, tell);
+            self.step(&mut core, input(id));
+        }
+        told.await.unwrap_or_else(|_| Told::Committed(Err(forgotten())))
+    }
+
+    /// What the task does next; `done`: what came of what it did last.
+    pub(super) fn next_work(&self, done: Option<Input>) -> Work {
+        let mut core = self.core.lock();
+        if let Some(done) = done {
+            self.step(&mut core, done);
+        }
+        if let Some((call, request)) = core.to_send.take() {
+            return Work::Send(call, request);
+        }
+        if core.machine.is_over() {
+            return Work::Nothing;
+        }
+        core.armed = core.machine.tick_at();
+        Work::Sleep(core.armed)
+    }
+
+    /// Changes that are not stored yet. `None`: it is over.
+    pub(super) fn unstored(&self) -> Option<u64> {
+        let core = self.core.lock();
+        let machine = &core.machine;
+        (!machine.is_over()).then(|| machine.part().own_items() - machine.stored())
+    }
+
+    /// What was lost, once.
+    pub(super) fn take_lost(&self) -> Option<Lost> {
+        self.core.lock().lost.take()
+    }
+
+    fn step(&self, core: &mut Core, input: Input) -> Option<Changed> {
+        let mut outputs = Vec::new();
+        core.machine.step(self.now(), input, &mut outputs);
+        let mut changed = None;
+        for output in outputs {
+            match output {
+                Output::Answer(_, answer) => changed = Some(Changed::Answer(answer)),
+                Output::Wait(id) => match core.waiting.remove(&id) {
+                    Some(tell) => drop(tell.send(Told::Wait)),
+                    None => changed = Some(Changed::Wait),
+                },
+                Output::Elsewhere(id) => match core.waiting.remove(&id) {
+                    Some(tell) => drop(tell.send(Told::Elsewhere)),
+                    None => changed = Some(Changed::Elsewhere),
+                },
+                Output::Again => self.again.send_modify(|round| *round += 1),
+                Output::Committed(id, outcome) => {
+                    core.waiting.remove(&id).map(|tell| tell.send(Told::Committed(outcome)));
+                }
+                Output::Send(call, request) => {
+                    core.to_send = Some((call, request));
+                    self.work.notify_one();
+                }
+                Output::AskToRemove(id) => self.let_remove(core, id),
+                Output::Covers(more) => self.ranges.add(self.number, more),
+                Output::Ended => self.over(Stage::Ended),
+                Output::Lost(lost) => {
+                    let error = lost.error.clone();
+                    core.lost = Some(lost);
+                    self.over(Stage::Lost(error));
+                }
+            }
+        }
+        if core.machine.tick_at() < core.armed {
+            self.work.notify_one();
+        }
+        changed
+    }
+
+    /// Who removes the top is gone meanwhile: then it goes on.
+    fn let_remove(&self, core: &mut Core, id: RequestId) {
+        let told = core.waiting.remove(&id).is_some_and(|tell| tell.send(Told::AskToRemove).is_ok());
+        if !told {
+            self.step(core, Input::TopRemoved { gone: false });
+        }
+    }
+
+    fn over(&self, stage: Stage) {
+        if matches!(stage, Stage::Ended) {
+            self.ranges.remove(self.number);
+        }
+        self.session.leases.leads_no_more(self.partition);
+        self.stage.send_replace(stage);
+        self.work.notify_one();
+    }
+}
+
+impl Core {
+    fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        self.last_request
+    }
+}
+
+fn forgotten() -> WireError {
+    WireError::new(ErrorCode::Internal, "a delegated directory did not answer: a fault of the program")
+}

@@ -1,0 +1,106 @@
+//! The task of one delegation: sends its batches, one after the other, until it is over.
+//!
+//! Invariants: a batch keeps slot, sequence number and bytes until it is answered, so that the answer tells what came
+//! of the first try, whoever leads the partition by then. The slot is the delegation's own: what others wait for stands
+//! behind nobody's requests. What the servers say of the session is told to its delegations alone: a session that this
+//! client has merely left stores what waits.
+use super::grant::give_back;
+use super::held::{Held, Work};
+use crate::encoded_message::EncodedMessage;
+use crate::leader::Failure;
+use crate::meta::call::MetaCaller;
+use crate::meta::route::To;
+use crate::meta::session::KeptSlot;
+use cairn_delegate_core::input::{CallId, Input};
+use cairn_types::{ErrorCode, RetryClass};
+use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
+use cairn_wire::meta::{BatchRequest, BatchResponse};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Before a batch is sent again that nobody answered, or that was refused for the moment.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A batch that is not answered yet, as it is sent each time.
+struct Sending {
+    call: CallId,
+    bytes: EncodedMessage,
+}
+
+/// Runs until the delegation is over.
+pub(super) async fn run(caller: Arc<MetaCaller>, held: Arc<Held>, mut slot: KeptSlot) {
+    let (mut done, mut sending) = (None, None);
+    loop {
+        match held.next_work(done.take()) {
+            Work::Send(call, request) => {
+                let sending = next(&caller, &held, &mut slot, &mut sending, (call, request));
+                done = Some(send(&caller, &held, &mut slot, sending).await);
+            }
+            Work::Sleep(until) => {
+                let pause = until.since(caller.cluster.clock.now());
+                if tokio::time::timeout(pause, held.work.notified()).await.is_err() {
+                    done = Some(Input::Tick);
+                }
+            }
+            Work::Nothing => break,
+        }
+    }
+    slot.give_back();
+    let Some(lost) = held.take_lost() else { return caller.delegations().remove(held.number) };
+    let (number, partition, from) = (held.number, held.partition, lost.from);
+    let directory = format!("{} in inode {}", String::from_utf8_lossy(&held.name), held.parent);
+    tracing::error!(
+        error = %lost.error, inode = number, %directory, partition, count = lost.count, from, inodes = ?lost.inodes,
+        "changes in a delegated directory are lost: they were answered and could not be stored; what is in it is answered EIO until it \
+         is mounted anew"
+    );
+    if lost.give_back {
+        give_back(&caller, &held.session, partition, number).await;
+    }
+}
+
+/// The batch as it was sent before, or with the next sequence number.
+fn next<'a>(
+    caller: &MetaCaller,
+    held: &Held,
+    slot: &mut KeptSlot,
+    sending: &'a mut Option<Sending>,
+    (call, mut request): (CallId, BatchRequest),
+) -> &'a Sending {
+    if sending.as_ref().is_none_or(|sent| sent.call != call) {
+        request.header = Some(caller.header(held.partition, held.session.id, slot.slot, slot.next()));
+        *sending = Some(Sending { call, bytes: EncodedMessage::of(&request) });
+    }
+    sending.as_ref().expect("it was put there")
+}
+
+async fn send(caller: &MetaCaller, held: &Held, slot: &mut KeptSlot, sending: &Sending) -> Input {
+    let call = sending.call;
+    let attempts = caller.attempts(To::from(held.partition), Opcode::Batch, sending.bytes.clone(), caller.patient());
+    match attempts.await {
+        Ok(answer) => {
+            slot.answered();
+            let understood = answer.read::<BatchResponse>();
+            // It is in the partition's log; what was said of it is a fault of one of both.
+            let answer = understood.map_err(|why| WireError::new(ErrorCode::Internal, why));
+            Input::Answered { call, answer }
+        }
+        Err(Failure::Final { error, .. }) if error.code == ErrorCode::SessionEnded => {
+            held.session.mark_ended();
+            Input::SessionEnded
+        }
+        Err(Failure::Final { error, .. }) => {
+            if error.retry() != RetryClass::Never {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Input::Answered { call, answer: Err(error) }
+        }
+        Err(Failure::GaveUp { last, .. }) => {
+            let (inode, partition) = (held.number, held.partition);
+            tracing::warn!(inode, partition, last, "changes in a delegated directory are not stored yet; trying again");
+            tokio::time::sleep(AGAIN).await;
+            Input::Unanswered { call }
+        }
+    }
+}

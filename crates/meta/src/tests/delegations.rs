@@ -1,0 +1,78 @@
+//! Delegated directories across sessions: whoever leads one that is in somebody's way is told by its keep-alives.
+
+use cairn_types::{ErrorCode, FEATURE_LEVEL};
+use cairn_wire::Opcode;
+use cairn_wire::common::Empty;
+use cairn_wire::meta::*;
+
+use super::fixture::{Caller, Cluster, eventually, quick};
+
+/// Makes a directory that the session leads, as soon as all members are known to understand that.
+fn lead(caller: &mut Caller) -> u64 {
+    let (mut led, mut tries) = (None, 0);
+    eventually("a delegation", || {
+        tries += 1;
+        let ask = Some(DelegationAsk { ids: 8, token: 0, level: FEATURE_LEVEL });
+        let (header, name) = (Some(caller.header()), format!("d{tries}").into_bytes());
+        let request = MkdirRequest { header, parent: 1, name, mode: 0o755, ask, ..Default::default() };
+        match caller.call::<AttributesResponse>(Opcode::Mkdir, &request) {
+            Ok(made) => led = made.delegation.map(|told| told.number),
+            Err(ErrorCode::NotLeader | ErrorCode::Unavailable) => caller.sequence -= 1,
+            Err(error) => panic!("{error}"),
+        }
+        led.is_some()
+    });
+    led.expect("just given")
+}
+
+/// Whether somebody may look at the directory.
+fn looks(cluster: &Cluster, caller: &Caller, inode: u64) -> bool {
+    let mut seen = None;
+    eventually("a leader that answers", || {
+        let request = GetattrRequest { header: Some(caller.read_header()), inode };
+        let leader = cluster.address(cluster.leader());
+        seen = match caller.call_at::<AttributesResponse>(leader, Opcode::Getattr.code(), &request) {
+            Ok(_) => Some(true),
+            Err(error) if error.code == ErrorCode::LeaseHeld => Some(false),
+            Err(error) if matches!(error.code, ErrorCode::NotLeader | ErrorCode::Unavailable) => None,
+            Err(error) => panic!("{error}"),
+        };
+        seen.is_some()
+    });
+    seen == Some(true)
+}
+
+/// What keep-alives say that the session is to end: with and without opens that are not in the log.
+fn wanted(caller: &Caller) -> Vec<u64> {
+    let ask = |soft_holds| {
+        let request = KeepAliveRequest { header: Some(caller.read_header()), soft_holds, acknowledged: 0 };
+        caller.call::<KeepAliveResponse>(Opcode::KeepAlive, &request).expect("renewed").delegations
+    };
+    let (plain, soft) = (ask(false), ask(true));
+    assert_eq!(plain, soft);
+    plain
+}
+
+/// Whoever looks would wait for as long as the other machine runs, which does not know of it.
+#[test]
+fn a_wanted_delegation_is_told_until_it_ends() {
+    let mut cluster = Cluster::with(3, quick(), |config| config);
+    let (mut first, second) = (cluster.caller(1), cluster.caller(2));
+    let number = lead(&mut first);
+    assert!(wanted(&first).is_empty());
+    assert!(!looks(&cluster, &second, number));
+    assert_eq!((wanted(&first), wanted(&second)), (vec![number], vec![]));
+    assert_eq!(wanted(&first), [number], "it is told until it has ended");
+    // Another leader hears of it when somebody looks again.
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    cluster.leader();
+    eventually("word of it again", || {
+        assert!(!looks(&cluster, &second, number));
+        wanted(&first) == [number]
+    });
+    let request = EndDelegationsRequest { header: Some(first.header()), numbers: vec![number] };
+    let _: Empty = first.call(Opcode::EndDelegations, &request).expect("ended");
+    assert!(wanted(&first).is_empty(), "what has ended is not asked for");
+    assert!(looks(&cluster, &second, number));
+}
