@@ -31,7 +31,7 @@ const GID: u32 = 1 << 2;
 const POSIX: u32 = 0;
 const WRITE_LOCK: u32 = 2;
 /// Field of a Mkdir that asks for a delegation.
-const ASK: u64 = 8;
+const ASK: u64 = 9;
 /// The bit of a permission mask that asks for writing.
 const WRITE: u32 = 2;
 

@@ -1,5 +1,5 @@
 //! `cairn admin disk ls|remove|clear`.
-use super::target::{Kind, disk_number, remove};
+use super::target::{Kind, TargetArgs, disk_number, remove};
 use super::{listing, status};
 use crate::context::Context;
 use crate::error::Result;
@@ -45,7 +45,10 @@ fn state_text(disk: &Disk, is_up: bool) -> String {
 impl DiskArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         match self.verb {
-            Verb::Remove { disk } => return remove(context, Kind::Disk, disk).await,
+            Verb::Remove { disk } => {
+                let target = TargetArgs::new(Kind::Disk, disk).target()?;
+                return remove(context, &target, "").await;
+            }
             Verb::Clear { disk } => return clear(context, disk).await,
             Verb::Ls => {}
         }

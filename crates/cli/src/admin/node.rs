@@ -1,9 +1,10 @@
 //! `cairn admin node ls|remove`.
-use super::target::{Kind, remove};
+use super::target::{Kind, TargetArgs, remove};
 use super::{age, listing, status};
 use crate::context::Context;
 use crate::error::Result;
 use crate::table::Align;
+use cairn_client::admin::target::Target;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -28,7 +29,8 @@ enum Verb {
 impl NodeArgs {
     pub async fn run(self, context: &Context) -> Result<()> {
         if let Verb::Remove { node } = self.verb {
-            return remove(context, Kind::Node, node).await;
+            let target = TargetArgs::new(Kind::Node, node).target()?;
+            return remove(context, &target, &key_of(context, &target).await?).await;
         }
         let (status, map) = status(context).await?;
         let rows = map.nodes.iter().filter(|node| !node.removed).map(|node| {
@@ -74,4 +76,12 @@ impl NodeArgs {
         ];
         listing::print(context, &columns, rows)
     }
+}
+
+/// The name of the key to which a node is bound; empty: none, or one that is another node's by now.
+async fn key_of(context: &Context, target: &Target) -> Result<String> {
+    let Target::Node(number) = target else { return Ok(String::new()) };
+    let (_, map) = status(context).await?;
+    let found = map.nodes.into_iter().find(|node| node.id == *number).map(|node| node.holder);
+    Ok(found.filter(|holder| !holder.contains('/')).unwrap_or_default())
 }

@@ -1,5 +1,4 @@
 //! What commands of maintenance are about: a disk, a node or a rack, and its name for people.
-use super::status;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use cairn_client::admin::target::Target;
@@ -46,16 +45,11 @@ impl TargetArgs {
     }
 }
 
-/// Takes a disk or a node that is empty out of the cluster.
-pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
-    let target = TargetArgs::new(kind, name).target()?;
+/// Takes a disk or a node that is empty out of the cluster; `key`: by what name the node's key is revoked, if it has one.
+pub async fn remove(context: &Context, target: &Target, key: &str) -> Result<()> {
     let client = context.client().await?;
     let name = target.to_string();
-    let key = match &target {
-        Target::Node(number) => key_of(context, *number).await?,
-        _ => String::new(),
-    };
-    client.remove(&format!("removing {name}"), &target).await?;
+    client.remove(&format!("removing {name}"), target).await?;
     if context.out.is_json() {
         return context.out.json(&json!({ "target": name, "outcome": "removed", "key": key }));
     }
@@ -67,13 +61,6 @@ pub async fn remove(context: &Context, kind: Kind, name: String) -> Result<()> {
             "its key {key} still counts, and makes whoever has it a new node: cairn admin key revoke {key}"
         )),
     }
-}
-
-/// The name of the key to which a node is bound; empty: none, or one that is another node's by now.
-async fn key_of(context: &Context, number: u32) -> Result<String> {
-    let (_, map) = status(context).await?;
-    let found = map.nodes.into_iter().find(|node| node.id == number).map(|node| node.holder);
-    Ok(found.filter(|holder| !holder.contains('/')).unwrap_or_default())
 }
 
 /// `d3` or `3`.

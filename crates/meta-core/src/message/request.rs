@@ -185,7 +185,7 @@ requests! {
     SetQuota { inode: u64 = 2, bytes_max: u64 = 3, inodes_max: u64 = 4, remove: bool = 5 }
     PublishAttributes<'a> { publish: bytes = 2, attributes: bytes = 3 }
     GetattrMany<'a> { inodes: numbers = 2, apart: bool = 3 }
-    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6, ask: bytes = 8 }
+    Mkdir<'a> { parent: u64 = 2, name: bytes = 3, mode: u32 = 4, layout: u64 = 5, umask: u32 = 6, ask: bytes = 9 }
     DelegationAsk { ids: u32 = 1, token: u64 = 2, level: u32 = 3 }
     Batch<'a> {
         delegation: u64 = 2, from: u64 = 3, items: messages = 4, more_ids: u32 = 5, end: bool = 6, ids_to: u64 = 7,
