@@ -180,7 +180,12 @@ impl Inner {
             Ok(outcome) => outcome,
             Err(_) => {
                 let seconds = self.options.timeout.as_secs();
-                Err(VfsError::new(libc::EIO, format!("{what}: not done within {seconds} s; see cairn admin status")))
+                Err(VfsError::new(
+                    libc::EIO,
+                    format!(
+                        "{what}: no answer within {seconds} s, so it may be done, or be done later; see cairn admin status"
+                    ),
+                ))
             }
         }
     }

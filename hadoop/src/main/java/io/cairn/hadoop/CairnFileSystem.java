@@ -471,15 +471,7 @@ public class CairnFileSystem extends CairnAttributes {
     /** Files that are open for writing are closed too, as HDFS does. */
     @Override
     public void close() throws IOException {
-        IOException failed = null;
-        for (CairnOutputStream stream : open) {
-            // Its writer was told; whoever closes the file system in a finally block wants to see what was thrown first.
-            boolean told = stream.isBroken();
-            IOException error = closed(stream, null);
-            if (error != null && !told) {
-                failed = closed(() -> { throw error; }, failed);
-            }
-        }
+        IOException failed = Closing.all(open);
         // Removes what was to be removed at the end.
         failed = closed(super::close, failed);
         failed = closed(volumes == null ? () -> { } : volumes::close, failed);
