@@ -171,21 +171,27 @@ class Volume:
     def _close_files(self):
         """Closes what this process has open; the first error, with notes of the others. Side by side: where no server answers each takes as long
         as a call may."""
-        waiting = [file for file, raw in list(self._files.items()) if raw._pid == os.getpid()]
+        # What is around one file goes down in order.
+        waiting = {}
+        for file, raw in list(self._files.items()):
+            if raw._pid == os.getpid():
+                waiting.setdefault(id(raw), []).append(file)
+        waiting = list(waiting.values())
         errors = []
 
         def close():
             while True:
                 try:
-                    file = waiting.pop()
+                    files = waiting.pop()
                 except IndexError:
                     return
-                try:
-                    file.close()
-                except Exception as error:
-                    # One that was detached from its buffer has nothing any more; what it was around is closed by itself.
-                    if not (isinstance(error, ValueError) and "detached" in str(error)):
-                        errors.append(error)
+                for file in files:
+                    try:
+                        file.close()
+                    except Exception as error:
+                        # One that was detached from its buffer has nothing any more; what it was around is closed by itself.
+                        if not (isinstance(error, ValueError) and "detached" in str(error)):
+                            errors.append(error)
 
         threads = [threading.Thread(target=close, daemon=True) for _ in waiting[1:_CLOSED_AT_ONCE]]
         started = []

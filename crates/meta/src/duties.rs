@@ -122,6 +122,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
                     state.leases.forget(*session);
                     state.openers.forget(*session);
                     state.wanted_leases.forget(*session);
+                    state.wanted_delegations.forget(*session);
                 }
             }
             Err(error) => {

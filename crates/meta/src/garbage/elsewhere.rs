@@ -132,6 +132,8 @@ async fn struck(partition: &Arc<Partition>, request: StrikeNamedRequest) -> Resu
         for session in &end.sessions {
             state.leases.forget(*session);
             state.openers.forget(*session);
+            state.wanted_leases.forget(*session);
+            state.wanted_delegations.forget(*session);
         }
     }
     let mut suspects = Suspects::default();
