@@ -12,7 +12,7 @@ use crate::meta::call::MetaCaller;
 use crate::meta::route::To;
 use crate::meta::session::KeptSlot;
 use cairn_delegate_core::input::{CallId, Input};
-use cairn_types::{ErrorCode, RetryClass};
+use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{BatchRequest, BatchResponse};
@@ -90,11 +90,13 @@ async fn send(caller: &MetaCaller, held: &Held, slot: &mut KeptSlot, sending: &S
             held.session.mark_ended();
             Input::SessionEnded
         }
+        Err(Failure::Final { error, .. }) if is_of_the_log(error.code) => Input::Answered { call, answer: Err(error) },
+        // Of the server that was asked, or of the way there: another one may take it.
         Err(Failure::Final { error, .. }) => {
-            if error.retry() != RetryClass::Never {
-                tokio::time::sleep(AGAIN).await;
-            }
-            Input::Answered { call, answer: Err(error) }
+            let (inode, partition) = (held.number, held.partition);
+            tracing::warn!(inode, partition, %error, "changes in a delegated directory are refused; trying again");
+            tokio::time::sleep(AGAIN).await;
+            Input::Unanswered { call }
         }
         Err(Failure::GaveUp { last, .. }) => {
             let (inode, partition) = (held.number, held.partition);
@@ -103,4 +105,9 @@ async fn send(caller: &MetaCaller, held: &Held, slot: &mut KeptSlot, sending: &S
             Input::Unanswered { call }
         }
     }
+}
+
+/// Whether a refusal says what the partition's log has, so that it stays one.
+const fn is_of_the_log(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Stale | ErrorCode::Conflict | ErrorCode::BadSequence | ErrorCode::Internal)
 }

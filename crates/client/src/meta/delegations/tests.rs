@@ -10,6 +10,7 @@ use crate::net::{LocalCall, LocalServers};
 use cairn_rpc::{CallError, Unknown};
 use cairn_types::{ErrorCode, InodeId, Scheme};
 use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 const ROOT: u64 = InodeId::ROOT.0;
 
-/// The cluster, of which some answers to batches are lost.
+/// The cluster, of which some answers to batches are lost, and every other such batch is refused before it is executed.
 struct Lossy {
     servers: Arc<Fake>,
     lose: AtomicU32,
@@ -25,9 +26,19 @@ struct Lossy {
 
 impl LocalServers for Lossy {
     fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        let mut is_lost = false;
+        if opcode == Opcode::Batch.code() {
+            match self.lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+                // As a server whose clock is wrong.
+                Ok(left) if left % 2 == 0 => {
+                    let refused = WireError::new(ErrorCode::NotPermitted, "the key does not count yet");
+                    return Box::pin(async move { Err(CallError::Remote(refused)) });
+                }
+                Ok(_) => is_lost = true,
+                Err(_) => {}
+            }
+        }
         let call = self.servers.call(address, opcode, message, payload, deadline);
-        let is_lost = opcode == Opcode::Batch.code()
-            && self.lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         let addr = address.to_owned();
         Box::pin(async move {
             let answer = call.await;
@@ -124,11 +135,11 @@ async fn a_commit_stores_what_was_done_before_and_nothing_is_older_than_a_moment
     assert!(volume.close_within(Duration::ZERO).await);
 }
 
-/// A file would be there twice, or not at all, when the network swallows answers.
+/// A file would be there twice, or not at all, when the network swallows answers, or one server takes nothing.
 #[tokio::test(start_paused = true)]
 async fn a_batch_whose_answer_is_lost_counts_once() {
     let (cluster, _leading, (_second, other)) = start().await;
-    let servers = Arc::new(Lossy { servers: cluster.fake.clone(), lose: AtomicU32::new(3) });
+    let servers = Arc::new(Lossy { servers: cluster.fake.clone(), lose: AtomicU32::new(4) });
     let client = cluster.connect_through(servers.clone()).await;
     let volume = client.volume("default").await.expect("the volume").leading();
     let top = make_top(&volume).await;
