@@ -1,5 +1,5 @@
-//! [`AuditLog`]: who came in, who was refused, who changed the cluster, and, if wanted, who removed names: a file of its
-//! own, a JSON object a line.
+//! [`AuditLog`]: who came in, who was refused, who changed the cluster, and, if wanted, who removed names: a file of
+//! its own, a JSON object a line.
 //!
 //! Invariants: nobody who is served waits for it; what is told again and again is counted, not written each time; the
 //! files together take a bounded part of the disk; a line that was written is synced before the next ones are awaited;

@@ -1,5 +1,5 @@
-//! [`AuditSink`]: where a server tells who came in, who was refused, and who changed or removed what. Where to and in what
-//! form is the owner's.
+//! [`AuditSink`]: where a server tells who came in, who was refused, and who changed or removed what. Where to and in
+//! what form is the owner's.
 //!
 //! Not here: the log (the binary).
 

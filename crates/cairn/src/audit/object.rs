@@ -1,7 +1,7 @@
 //! What a change is about, for the audit log.
 //!
-//! Invariants: a bounded text, whatever is asked; `None` for what changes nothing. Settings have no secrets. Single names
-//! are not told apart: a client that removes a million has few lines.
+//! Invariants: a bounded text, whatever is asked; `None` for what changes nothing. Settings have no secrets. Single
+//! names are not told apart: a client that removes a million has few lines.
 
 use std::fmt::Write;
 

@@ -45,7 +45,8 @@ impl TargetArgs {
     }
 }
 
-/// Takes a disk or a node that is empty out of the cluster; `key`: by what name the node's key is revoked, if it has one.
+/// Takes a disk or a node that is empty out of the cluster; `key`: by what name the node's key is revoked, if it has
+/// one.
 pub async fn remove(context: &Context, target: &Target, key: &str) -> Result<()> {
     let client = context.client().await?;
     let name = target.to_string();
