@@ -211,4 +211,4 @@ pub(crate) fn scheme_of(code: u32) -> Option<Scheme> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
