@@ -31,6 +31,10 @@ public final class CairnFs extends DelegateToFileSystem {
             super.initialize(uri, conf);
         }
 
+        void count(Statistics shared) {
+            statistics = shared;
+        }
+
         @Override
         boolean sharesVolumes() {
             return true;
@@ -38,9 +42,12 @@ public final class CairnFs extends DelegateToFileSystem {
     }
 
     /** Hadoop makes a URI of its own from the one that it gets, and takes several managers, or a volume, for a host that is none. */
-    private CairnFs(CairnFileSystem cairn, Configuration conf) throws IOException, URISyntaxException {
+    private CairnFs(Shared cairn, Configuration conf) throws IOException, URISyntaxException {
         super(URI.create(CairnFileSystem.SCHEME + ":///"), cairn, conf, CairnFileSystem.SCHEME, false);
         this.cairn = cairn;
+        // Those of the cluster, not of the URI that was given to Hadoop.
+        statistics = getStatistics(cairn.getUri());
+        cairn.count(statistics);
     }
 
     @Override
