@@ -21,6 +21,7 @@ mod of_process;
 mod options;
 mod path;
 mod places;
+mod rename;
 #[cfg(test)]
 mod tests;
 mod trees;

@@ -1,5 +1,5 @@
 //! Volumes of a cluster in memory.
-use crate::{ConnectOptions, Error, File, OpenOptions, Volume};
+use crate::{ConnectOptions, Error, File, OpenOptions, Rename, Volume};
 use cairn_client::fake::FakeCluster;
 use cairn_types::Scheme;
 use libc::{O_APPEND, O_CREAT, O_TRUNC, O_WRONLY};
@@ -115,8 +115,9 @@ fn removing_entry_by_entry_follows_no_links() {
     }
     volume.symlink("/keep", "/top/sub/link").expect("made");
     volume.symlink("/keep", "/link").expect("made");
-    let each =
-        |path: &str| volume.remove_each(Path::new(path), &crate::path::absolute(Path::new(path)).expect("a path"));
+    let each = |path: &str| {
+        volume.remove_each(Path::new(path), &crate::path::absolute(Path::new(path)).expect("a path").remote)
+    };
     assert_eq!(each("/link").map_err(|error| error.errno), Err(libc::ENOTDIR));
     assert_eq!(each("/top"), Ok(()));
     assert!(volume.lstat("/top").is_err_and(|error| error.is_not_found()));
@@ -156,4 +157,60 @@ fn directories_are_listed_part_by_part() {
     names.sort_unstable();
     assert_eq!(names, (0..count).map(|number| format!("{number:04}").into_bytes()).collect::<Vec<_>>());
     assert!(parts > 1, "all came at once");
+}
+
+/// A program that removes `DIR/` would lose a file of that name, and who makes `NAME/` would get a file.
+#[test]
+fn a_slash_at_the_end_asks_for_a_directory() {
+    let cluster = Cluster::start();
+    let volume = cluster.connect();
+    volume.make_directory("/d/", 0o755).expect("made");
+    fenced(&volume, "/f", O_CREAT).close().expect("made");
+    volume.symlink("d", "/ld").expect("made");
+    assert!(volume.lstat("/ld/").expect("found").is_directory());
+    assert!(!volume.lstat("/ld").expect("found").is_directory());
+    let open = |path, flags| volume.open(path, OpenOptions::from_flags(flags, 0o644)).map(|_| ());
+    for (outcome, errno) in [
+        (volume.remove_file("/f/"), libc::ENOTDIR),
+        (volume.remove_file("/d/"), libc::EISDIR),
+        (volume.remove_file("/ld/"), libc::EISDIR),
+        (volume.stat("/f/.").map(|_| ()), libc::ENOTDIR),
+        (open("/g/", O_WRONLY | O_CREAT), libc::EISDIR),
+        (open("/f/", O_WRONLY), libc::ENOTDIR),
+        (open("/f", libc::O_DIRECTORY), libc::ENOTDIR),
+        (open("/d", libc::O_DIRECTORY), libc::EISDIR),
+        (open("/d", libc::O_TMPFILE | O_WRONLY), libc::EOPNOTSUPP),
+        (volume.rename("/f/", "/g", Rename::Replace), libc::ENOTDIR),
+        (volume.rename("/f", "/g/", Rename::Replace), libc::ENOTDIR),
+        (volume.rename("/ld/", "/g", Rename::Replace), libc::ENOTDIR),
+        (volume.symlink("d", "/g/"), libc::ENOENT),
+        (volume.hard_link("/f", "/g/"), libc::ENOENT),
+    ] {
+        assert_eq!(outcome.expect_err("refused").errno, errno);
+    }
+    volume.rename("/d/", "/e/", Rename::Replace).expect("moved");
+    volume.stat("/f").expect("it is still there");
+    volume.remove_directory("/e/").expect("removed");
+}
+
+/// Who reads the error would look at a file that is not in the way.
+#[test]
+fn a_rename_that_is_refused_names_what_is_in_the_way() {
+    let cluster = Cluster::start();
+    let volume = cluster.connect();
+    volume.make_directories("/d/sub", 0o755).expect("made");
+    volume.make_directory("/other", 0o755).expect("made");
+    fenced(&volume, "/f", O_CREAT).close().expect("made");
+    for (from, to, how, what) in [
+        ("/f", "/d", Rename::Replace, "/d"),
+        ("/f", "/d/sub", Rename::Replace, "/d/sub"),
+        ("/other", "/f", Rename::Replace, "/f"),
+        ("/other", "/d", Rename::Replace, "/d"),
+        ("/f", "/d", Rename::NoReplace, "/d"),
+        ("/none", "/d", Rename::Replace, "/none"),
+        ("/f/x", "/d", Rename::Replace, "/f/x"),
+        ("/f", "/none/x", Rename::Replace, "/none/x"),
+    ] {
+        assert_eq!(volume.rename(from, to, how).expect_err("refused").what, what, "{from} to {to}");
+    }
 }

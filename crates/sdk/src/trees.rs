@@ -25,7 +25,7 @@ impl Volume {
     /// end half-way.
     pub fn remove_tree(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let at = absolute(path)?;
+        let at = absolute(path)?.remote;
         if at.path == b"/" {
             let next = "remove what is in it";
             return Err(Error::new(libc::EBUSY, "/", "the root of a volume cannot be removed", next));
@@ -63,7 +63,7 @@ impl Volume {
     /// Limits of a directory; `None` if it has none of its own.
     pub fn quota(&self, path: impl AsRef<Path>) -> Result<Option<Quota>> {
         let path = path.as_ref();
-        let at = absolute(path)?;
+        let at = absolute(path)?.remote;
         let inode = self.stat(path)?.inode;
         let live = self.live()?;
         let volume = live.own_volume();

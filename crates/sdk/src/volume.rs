@@ -7,7 +7,7 @@ use crate::live::Live;
 use crate::metadata::{Metadata, SetMetadata, Space};
 use crate::of_process::OfProcess;
 use crate::options::{ConnectOptions, OpenOptions};
-use crate::path::absolute;
+use crate::path::{At, absolute};
 use cairn_client::RemotePath;
 use cairn_vfs::{Attr, VfsError};
 use std::os::unix::ffi::OsStrExt;
@@ -104,7 +104,11 @@ impl Volume {
         }
     }
     /// Does something that takes several steps, again if what a path led to is gone by the next step.
-    fn walk<T>(&self, path: &Path, step: impl AsyncFn(&Live) -> std::result::Result<T, VfsError>) -> Result<T> {
+    pub(crate) fn walk<T>(
+        &self,
+        path: &Path,
+        step: impl AsyncFn(&Live) -> std::result::Result<T, VfsError>,
+    ) -> Result<T> {
         let live = self.live()?;
         live.run(path, async {
             let mut tries = 1;
@@ -127,7 +131,7 @@ impl Volume {
     }
     fn look(&self, path: &Path, follow: bool) -> Result<Metadata> {
         let at = absolute(path)?;
-        self.walk(path, async |live| Ok(Metadata::of(&live.vfs.find(&live.caller, &at.path, follow).await?)))
+        self.walk(path, async |live| Ok(Metadata::of(&find(live, &at, follow).await?)))
     }
     /// Whether the process may do what bits of access(2) say: 4 read, 2 write, 1 search or execute.
     pub fn access(&self, path: impl AsRef<Path>, mask: u32) -> Result<()> {
@@ -149,7 +153,7 @@ impl Volume {
     pub fn make_directories(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         let mut missing = Vec::new();
-        let mut at = absolute(path)?;
+        let mut at = absolute(path)?.remote;
         // From below upwards: most of the way is there.
         loop {
             match self.stat(as_path(&at.path)) {
@@ -174,39 +178,24 @@ impl Volume {
     }
     /// Removes a name of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.make(path.as_ref(), async |live, place| live.vfs.unlink(&live.caller, place.parent, &place.name).await)
+        let path = path.as_ref();
+        let at = absolute(path)?;
+        self.walk(path, async |live| {
+            if at.of_directory {
+                find(live, &at, true).await?;
+                return Err(VfsError::new(libc::EISDIR, "it is a directory; cairn_rmdir removes it if it is empty"));
+            }
+            let place = place(live, &at.remote).await?;
+            live.vfs.unlink(&live.caller, place.parent, &place.name).await
+        })
     }
     /// Removes an empty directory.
     pub fn remove_directory(&self, path: impl AsRef<Path>) -> Result<()> {
         self.make(path.as_ref(), async |live, place| live.vfs.rmdir(&live.caller, place.parent, &place.name).await)
     }
-    /// Moves an entry; atomic.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        let (source, target) = (absolute(from)?, absolute(to)?);
-        let flags = match how {
-            Rename::Replace => 0,
-            Rename::NoReplace => libc::RENAME_NOREPLACE,
-            Rename::Exchange => libc::RENAME_EXCHANGE,
-        };
-        if source.parent().path == target.parent().path && !target.name().is_empty() {
-            // One directory is looked up once.
-            return self.walk(from, async |live| {
-                let Place { parent, name } = place(live, &source).await?;
-                live.vfs.rename(&live.caller, (parent, &name), (parent, target.name()), flags).await
-            });
-        }
-        // The error is about the source, unless the target's directory is what is wrong.
-        let target = self.walk(to, async |live| place(live, &target).await)?;
-        self.walk(from, async |live| {
-            let source = place(live, &source).await?;
-            let (from, to) = ((source.parent, &source.name[..]), (target.parent, &target.name[..]));
-            live.vfs.rename(&live.caller, from, to, flags).await
-        })
-    }
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
-        self.make(path.as_ref(), async |live, place| {
+        self.make_file(path.as_ref(), async |live, place| {
             live.vfs.symlink(&live.caller, place.parent, &place.name, target).await.map(|_| ())
         })
     }
@@ -215,7 +204,7 @@ impl Volume {
         let path = path.as_ref();
         let at = absolute(path)?;
         self.walk(path, async |live| {
-            let found = live.vfs.find(&live.caller, &at.path, false).await?;
+            let found = find(live, &at, false).await?;
             match found.is_symlink() {
                 true => live.vfs.readlink(&live.caller, found.ino).await,
                 false => Err(VfsError::new(libc::EINVAL, "it is no symbolic link")),
@@ -225,7 +214,7 @@ impl Volume {
     /// Gives an existing file another name.
     pub fn hard_link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let found = self.lstat(existing)?;
-        self.make(path.as_ref(), async |live, place| {
+        self.make_file(path.as_ref(), async |live, place| {
             live.vfs.link(&live.caller, found.inode, place.parent, &place.name).await.map(|_| ())
         })
     }
@@ -234,7 +223,7 @@ impl Volume {
         let path = path.as_ref();
         let at = absolute(path)?;
         self.walk(path, async |live| {
-            let found = live.vfs.find(&live.caller, &at.path, true).await?;
+            let found = find(live, &at, true).await?;
             if set.size.is_some() && !found.is_regular() {
                 let errno = if found.is_directory() { libc::EISDIR } else { libc::EINVAL };
                 return Err(VfsError::new(errno, "only files have a size to set"));
@@ -291,7 +280,7 @@ impl Volume {
         let path = path.as_ref();
         let at = absolute(path)?;
         self.walk(path, async |live| {
-            let found = live.vfs.find(&live.caller, &at.path, true).await?;
+            let found = find(live, &at, true).await?;
             match found.is_regular() {
                 true => live.vfs.shut_out(&live.caller, found.ino, MARK, mark).await,
                 false => Err(VfsError::new(libc::EISDIR, "it is no file")),
@@ -311,7 +300,23 @@ impl Volume {
     /// Changes the entry that a path names.
     fn make(&self, path: &Path, change: impl AsyncFn(&Live, Place) -> std::result::Result<(), VfsError>) -> Result<()> {
         let at = absolute(path)?;
-        self.walk(path, async |live| change(live, place(live, &at).await?).await)
+        self.walk(path, async |live| change(live, place(live, &at.remote).await?).await)
+    }
+    /// The same of what is no directory.
+    fn make_file(
+        &self,
+        path: &Path,
+        change: impl AsyncFn(&Live, Place) -> std::result::Result<(), VfsError>,
+    ) -> Result<()> {
+        match absolute(path)?.of_directory {
+            true => Err(Error::new(
+                libc::ENOENT,
+                &path.to_string_lossy(),
+                "only directories have a / at the end",
+                "leave it out",
+            )),
+            false => self.make(path, change),
+        }
     }
     fn on_inode<T>(
         &self,
@@ -319,12 +324,21 @@ impl Volume {
         call: impl AsyncFn(&Live, u64) -> std::result::Result<T, VfsError>,
     ) -> Result<T> {
         let at = absolute(path)?;
-        self.walk(path, async |live| call(live, live.vfs.find(&live.caller, &at.path, true).await?.ino).await)
+        self.walk(path, async |live| call(live, find(live, &at, true).await?.ino).await)
     }
 }
 
 pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// What is at a path.
+async fn find(live: &Live, at: &At, follow: bool) -> std::result::Result<Attr, VfsError> {
+    let found = live.vfs.find(&live.caller, &at.remote.path, follow || at.of_directory).await?;
+    match at.of_directory && !found.is_directory() {
+        true => Err(VfsError::new(libc::ENOTDIR, "it is no directory; leave out the / at the end")),
+        false => Ok(found),
+    }
 }
 
 /// The directory that a path's last name is in.
@@ -342,7 +356,7 @@ pub(crate) async fn place(live: &Live, at: &RemotePath) -> std::result::Result<P
 /// A file is open, and what its writer knows of the mark if that one can be shut out.
 async fn open(
     live: &Live,
-    at: &RemotePath,
+    at: &At,
     follow: bool,
     options: OpenOptions,
 ) -> std::result::Result<(cairn_vfs::Handle, Option<Fence>), VfsError> {
@@ -363,13 +377,22 @@ async fn open(
 /// The file, and its attributes if it may have been made.
 async fn open_or_make(
     live: &Live,
-    at: &RemotePath,
+    at: &At,
     follow: bool,
     options: OpenOptions,
 ) -> std::result::Result<(cairn_vfs::Handle, Option<Attr>), VfsError> {
     let (vfs, caller) = (&live.vfs, &live.caller);
-    if options.has(libc::O_CREAT) && !at.name().is_empty() {
-        let place = place(live, at).await?;
+    if options.has(libc::O_TMPFILE) {
+        return Err(VfsError::new(libc::EOPNOTSUPP, "files without a name are made through a mount"));
+    }
+    if options.has(libc::O_CREAT) && (at.of_directory || options.has(libc::O_DIRECTORY)) {
+        return Err(VfsError::new(
+            libc::EISDIR,
+            "a file is to be made, and its name is a directory's; make that with cairn_mkdir",
+        ));
+    }
+    if options.has(libc::O_CREAT) {
+        let place = place(live, &at.remote).await?;
         let (parent, name, mode, flags) = (place.parent, &place.name[..], options.mode, options.flags);
         let made = match options.replace {
             true => vfs.create_anew(caller, parent, name, mode, flags).await,
@@ -381,7 +404,10 @@ async fn open_or_make(
             made => return made.map(|(entry, opened)| (opened.handle, Some(entry.attr))),
         }
     }
-    let found = vfs.find(caller, &at.path, follow).await?;
+    let found = find(live, at, follow).await?;
+    if options.has(libc::O_DIRECTORY) && !found.is_directory() {
+        return Err(VfsError::new(libc::ENOTDIR, "it is no directory, as O_DIRECTORY asks"));
+    }
     if found.is_directory() {
         return Err(VfsError::new(libc::EISDIR, "it is a directory"));
     }

@@ -9,6 +9,7 @@
 //! were there before any that is. Not here: when to write in the background, permissions, locks (`vfs`).
 mod change;
 pub(crate) mod clone;
+mod doubt;
 mod flight;
 mod guard;
 mod in_place;
@@ -32,6 +33,7 @@ use crate::opened::Opened;
 use cairn_env::buf::SharedBuf;
 use cairn_types::{ErrorCode, Layout, Time};
 use cairn_wire::common::{Extent, StripeSet};
+use doubt::Doubt;
 use flight::Flight;
 use guard::Guard;
 use in_place::InPlace;
@@ -80,6 +82,8 @@ struct State {
     unpublished_since: Option<Time>,
     /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
     appended_from: Option<u64>,
+    /// Appends that are done, or not: all of the version that is known.
+    doubts: Vec<Arc<Doubt>>,
     rivals: Rivals,
     /// Of the last write or as it was set since; `None`: the server's time of the publish.
     mtime_ns: Option<i64>,
@@ -154,8 +158,9 @@ impl State {
             // An answer that was overtaken.
             return new.data_version == known;
         }
-        if by == By::Unknown && self.publishing && new.data_version > known {
-            // The contents wait for the answer to the publish; names, owners and times are what this one says.
+        let own = self.publishing || !self.doubts.is_empty();
+        if by == By::Unknown && own && new.data_version > known {
+            // The contents wait until it is known whose they are; names, owners and times are what this one says.
             self.attributes = of_contents(self.attributes, new);
             return false;
         }
@@ -176,6 +181,10 @@ impl State {
         if !same {
             self.forget_contents();
             self.foreign += 1;
+        }
+        if self.attributes.data_version > known {
+            // They were asked for at the version before.
+            self.doubts.clear();
         }
         if let Some(from) = self.appended_from
             && new.size > from
@@ -226,6 +235,7 @@ impl State {
             if self.flights.is_empty() && self.in_place.under_way.is_none() {
                 self.unpublished_since = None;
                 self.appended_from = None;
+                self.doubts.clear();
                 if self.in_place.untold.is_none() {
                     self.mtime_ns = None;
                     self.wrote_ns = 0;
@@ -291,6 +301,7 @@ impl FileData {
             in_place: InPlace::default(),
             unpublished_since: None,
             appended_from: None,
+            doubts: Vec::new(),
             rivals: Rivals::default(),
             mtime_ns: None,
             wrote_ns: 0,
@@ -433,7 +444,7 @@ impl FileData {
                 break;
             }
             self.wait_for_publish(found.data_version).await;
-            if self.data_version() >= found.data_version {
+            if self.data_version() >= found.data_version || self.settles(found).await? {
                 break;
             }
         }
@@ -494,6 +505,7 @@ impl FileData {
         state.wrote_later();
         state.dirty_since.get_or_insert(now);
         state.unpublished_since.get_or_insert(now);
+        state.writes_over_doubts(offset, offset + data.len() as u64);
         state.dirty.write(offset, data);
     }
     /// The modification time was set: what is published later does not change it.

@@ -64,6 +64,7 @@ impl FileData {
                 let cluster = self.volume.cluster();
                 tokio::time::sleep(cluster.jitter(Duration::from_millis(tries.min(20)))).await;
             }
+            self.settle_doubts().await?;
             if self.has_rows() {
                 self.flush_rows().await?;
             }
@@ -124,6 +125,7 @@ impl FileData {
         loop {
             let front = self.state.lock().flights.front().filter(|front| front.id <= last).cloned();
             let Some(front) = front else { break };
+            self.settle_doubts().await?;
             let told = async { if self.goes_along() { Ok(()) } else { self.send_later().await } };
             let (_, told) = tokio::join!(front.wait(), told);
             told?;
@@ -221,6 +223,7 @@ impl FileData {
                 Asked::Gone => return Err(ClientError::Changed { what: self.what() }),
             };
             let set = along.as_ref().map(|along| self.set_along(along));
+            let appends = request.check_size;
             let publish = async |extents, sets| {
                 let request = PublishRequest { extents, sets, ..request };
                 match set {
@@ -243,6 +246,10 @@ impl FileData {
                 Err(error) if error.is_unknown() => {
                     // If it was done it is to be looked after.
                     self.were_shown(body.session, &extents, shown.take());
+                    if appends {
+                        let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
+                        self.state.lock().doubts_append(&extents, &ids);
+                    }
                     let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
                     if !self.names(&extents, found.data_version).await? {
                         return Err(error);
@@ -323,12 +330,7 @@ impl FileData {
             let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
             state.flights.retain(|flight| !ids.contains(&flight.id));
             let end = extents.last().map_or(0, |e| e.file_offset + e.length);
-            if state.appended_from.is_some_and(|from| end > from) {
-                // These stand where they were laid; what was appended behind them still floats, and moves when the
-                // answer tells that somebody else appended since.
-                let more = state.size() > end;
-                state.appended_from = more.then_some(end);
-            }
+            state.stand_up_to(end);
             // The publish has the time, and raised the version.
             state.in_place.untold = None;
             let fits = state.learn(answer, now, By::Own) && state.attributes.data_version == answer.data_version;
