@@ -36,6 +36,8 @@ part records env CAIRN_RECORD_MINUTES="$minutes" CAIRN_RECORD_WRITERS="${SOAK_WR
     "$cargo" test --workspace --locked --test process -- --exact records::soak --nocapture
 part mutations env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" \
     "$cargo" test --workspace --locked --test process -- --exact mutated::mutations --nocapture
+part "mutations with keys" env CAIRN_MUTATION_MINUTES="$minutes" CAIRN_SEED="${CAIRN_SEED:-7}" CAIRN_MUTATION_KEYS=1 \
+    "$cargo" test --workspace --locked --test process -- --exact mutated::mutations --nocapture
 # A Debian of its own, where debootstrap is installed; said where it is not.
 part "a fresh Debian" env CAIRN_TEST_DEBIAN=1 \
     "$cargo" test --workspace --locked --test process -- --exact packages::a_fresh_debian_takes_the_package --nocapture
@@ -43,6 +45,7 @@ part "sqlite in snapshots" env CAIRN_SQLITE_SNAPSHOTS="${SOAK_SNAPSHOTS:-100}" \
     "$cargo" test --workspace --locked --test process -- --exact \
     snapshots::sqlite::a_database_that_is_rewritten_in_place_is_whole_in_each_snapshot --nocapture
 part seeds "$cargo" xtask sim --seeds "$seeds"
+part "seeds with keys" "$cargo" xtask sim --seeds "$seeds" --keys
 
 printf '\nsoak: %s passed, %s failed (%s s)\n' "$passed" "$failed" "$SECONDS"
 [ "$failed" -eq 0 ]

@@ -17,16 +17,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 1, racks: 1 };
+pub const SMALL: Shape = Shape { managers: 1, metas: 1, datas: 1, racks: 1 };
 /// What a client waits, in seconds: less than strangers would hold it up if they could, more than a slow machine needs.
-const PATIENCE: &str = "120";
+pub const PATIENCE: &str = "120";
 /// A payload that is announced.
 const ANNOUNCED: usize = 4 << 20;
 /// Of it that comes.
 const SENT: usize = 100 << 10;
 
 /// Addresses of a process: for calls, and its HTTP port.
-fn addresses(cluster: &Cluster, name: &str) -> (String, String) {
+pub fn addresses(cluster: &Cluster, name: &str) -> (String, String) {
     let said = fs::read_to_string(cluster.path(&format!("{name}.out"))).expect("what it said");
     let of = |key: &str| {
         let (_, rest) = said.split_once(key).expect("an address");
@@ -35,13 +35,13 @@ fn addresses(cluster: &Cluster, name: &str) -> (String, String) {
     (of("cluster="), of("http="))
 }
 
-fn dial(address: &str) -> TcpStream {
+pub fn dial(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
     stream
 }
 
-fn frame(opcode: u16, payload: usize, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub fn frame(opcode: u16, payload: usize, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin_frame(&mut out);
     fill(&mut out);
@@ -78,7 +78,7 @@ fn expect_closed(mut stream: TcpStream) {
 }
 
 /// Bytes of memory of a process.
-fn memory(cluster: &Cluster, name: &str) -> u64 {
+pub fn memory(cluster: &Cluster, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", cluster.pid(name))).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
     line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") << 10
@@ -89,7 +89,7 @@ fn open_files(cluster: &Cluster, name: &str) -> u64 {
 }
 
 /// Stores a file and reads it back.
-fn store_and_read(cluster: &Cluster, name: &str, bytes: &[u8]) {
+pub fn store_and_read(cluster: &Cluster, name: &str, bytes: &[u8]) {
     let local = cluster.path("local");
     fs::write(&local, bytes).expect("file");
     cluster.ok(&["--timeout", PATIENCE, "fs", "put", local.to_str().expect("utf-8"), name]);

@@ -33,6 +33,7 @@ mod gray;
 mod hadoop;
 mod handover;
 mod hostile;
+mod hostile_keys;
 mod interrupt;
 mod layouts;
 mod leaders;

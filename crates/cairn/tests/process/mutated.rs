@@ -1,8 +1,10 @@
-//! A cluster of which every connection, of clients and between servers, goes through a proxy that changes frames: no
+//! A cluster of which every connection, of clients and between servers, goes through a proxy that changes frames, or
+//! records of TLS where keys are required: no
 //! wrong byte is read, nothing acknowledged is gone, nothing is done twice, nobody panics, and when it ends everything
 //! serves again.
 use crate::mount::seeds::Rng;
 use crate::proxy::{Mutations, Proxy};
+use crate::secure::{file, give_keys};
 use crate::support::{Cluster, Shape, free_ports, text};
 use crate::trees::noise;
 use crate::wait::eventually;
@@ -24,7 +26,7 @@ const PATIENCE: &str = "20";
 const NOT_FOUND: i32 = 3;
 
 /// A cluster behind proxies, which do nothing yet.
-fn behind(seed: u64) -> (Cluster, Vec<Proxy>, std::sync::Arc<Mutations>) {
+fn behind(seed: u64, keys: bool) -> (Cluster, Vec<Proxy>, std::sync::Arc<Mutations>) {
     let count = SHAPE.managers + SHAPE.metas + SHAPE.datas;
     let ports = free_ports(2 * count);
     let (near, far) = ports.split_at(count);
@@ -39,6 +41,10 @@ fn behind(seed: u64) -> (Cluster, Vec<Proxy>, std::sync::Arc<Mutations>) {
         cluster.set_in_node(&name, "listen", Some(&format!("{:?}", at(*far))));
         cluster.set_in_node(&name, "advertise", Some(&format!("{:?}", at(*near))));
         proxies.push(Proxy::start(&at(*near), at(*far), mutations.clone()));
+    }
+    if keys {
+        give_keys(&mut cluster);
+        cluster.key = Some(file(&cluster, "ops"));
     }
     cluster.start_all();
     cluster.wait_volume();
@@ -135,8 +141,8 @@ impl Worker<'_> {
     }
 }
 
-fn run(seed: u64, count: i64, length: Duration) {
-    let (mut cluster, proxies, mutations) = behind(seed);
+fn run(seed: u64, keys: bool, count: i64, length: Duration) {
+    let (mut cluster, proxies, mutations) = behind(seed, keys);
     let counts = Counts::default();
     let new = |number| {
         let files = (0..FILES).map(|_| File::default()).collect();
@@ -184,7 +190,13 @@ fn run(seed: u64, count: i64, length: Duration) {
 /// twice; or a server would end, or remain cut off from the others.
 #[test]
 fn changed_frames_lose_nothing_and_do_nothing_twice() {
-    run(1, COUNT, Duration::ZERO);
+    run(1, false, COUNT, Duration::ZERO);
+}
+
+/// The same of records, of frames with codes, and of what stands between them.
+#[test]
+fn changed_records_lose_nothing_and_do_nothing_twice() {
+    run(2, true, COUNT, Duration::ZERO);
 }
 
 /// The same for as long as somebody likes.
@@ -195,6 +207,7 @@ fn mutations() {
     };
     let minutes: f64 = minutes.parse().expect("CAIRN_MUTATION_MINUTES is a number");
     let seed = std::env::var("CAIRN_SEED").ok().map_or(7, |seed| seed.parse().expect("CAIRN_SEED is a number"));
-    run(seed, i64::MAX, Duration::from_secs_f64(minutes * 60.0));
+    let keys = std::env::var_os("CAIRN_MUTATION_KEYS").is_some();
+    run(seed, keys, i64::MAX, Duration::from_secs_f64(minutes * 60.0));
     println!("mutations: passed");
 }

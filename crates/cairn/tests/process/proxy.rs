@@ -1,10 +1,10 @@
-//! [`Proxy`]: carries the frames of connections to a process, and changes some of them: flips bits, cuts connections in
-//! the middle, sends a frame twice, holds it back. What becomes of the n-th frame of the m-th connection follows from
-//! the seed.
+//! [`Proxy`]: carries the frames of connections to a process, or the records of TLS, and changes some of them: flips
+//! bits, cuts connections in the middle, sends a frame twice, holds it back. What becomes of the n-th frame of the m-th
+//! connection follows from the seed.
 //!
 //! Not here: what a cluster behind such proxies has to bear (`mutated`).
 use crate::mount::seeds::Rng;
-use cairn_wire::frame::{FrameHeader, HEADER_LEN};
+use cairn_wire::frame::{FRAME_MAGIC, FrameHeader, HEADER_LEN};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -27,6 +27,11 @@ const ONE_LARGE_IN: u64 = 10;
 const LARGE: usize = 4096;
 /// A frame is held back for so long at most: a leader is called gone meanwhile, or a node silent.
 const DELAY_MAX_MS: u64 = 1500;
+
+/// A record of TLS begins with its kind, from 20 to 24, and has its length at the end of its header.
+const RECORD_HEADER: usize = 5;
+/// The code of a frame on a connection that began with TLS.
+const CODE: usize = 16;
 
 /// What all proxies of a cluster share.
 pub struct Mutations {
@@ -124,18 +129,34 @@ fn carry(near: TcpStream, far: TcpStream, mutations: &Arc<Mutations>) {
     }
 }
 
-/// Carries frames until the connection ends, or is cut.
-fn pump(from: &mut TcpStream, to: &mut TcpStream, mut rng: Rng, mutations: &Mutations) -> io::Result<()> {
-    loop {
+/// The next frame or record; `secured`: a record came before.
+fn next(from: &mut TcpStream, secured: &mut bool) -> io::Result<Vec<u8>> {
+    let mut unit = vec![0; RECORD_HEADER];
+    from.read_exact(&mut unit)?;
+    let length = if (20..=24).contains(&unit[0]) {
+        *secured = true;
+        RECORD_HEADER + usize::from(u16::from_be_bytes([unit[3], unit[4]]))
+    } else if unit[..4] == FRAME_MAGIC.to_le_bytes() {
         let mut header = [0; HEADER_LEN];
-        from.read_exact(&mut header)?;
-        let Ok(parsed) = FrameHeader::decode(&header) else {
-            to.write_all(&header)?;
-            return io::copy(from, to).map(|_| ());
-        };
-        let mut frame = header.to_vec();
-        frame.resize(parsed.frame_len(), 0);
-        from.read_exact(&mut frame[HEADER_LEN..])?;
+        header[..RECORD_HEADER].copy_from_slice(&unit);
+        from.read_exact(&mut header[RECORD_HEADER..])?;
+        unit = header.to_vec();
+        let parsed = FrameHeader::decode(&header).map_err(io::Error::other)?;
+        parsed.frame_len() + if *secured { CODE } else { 0 }
+    } else {
+        return Err(io::Error::other("neither a frame nor a record"));
+    };
+    let got = unit.len();
+    unit.resize(length, 0);
+    from.read_exact(&mut unit[got..])?;
+    Ok(unit)
+}
+
+/// Carries frames and records until the connection ends, or is cut.
+fn pump(from: &mut TcpStream, to: &mut TcpStream, mut rng: Rng, mutations: &Mutations) -> io::Result<()> {
+    let mut secured = false;
+    loop {
+        let mut frame = next(from, &mut secured)?;
         match mutations.next(&mut rng, frame.len()) {
             None => to.write_all(&frame)?,
             Some(Mutation::Flip) => {

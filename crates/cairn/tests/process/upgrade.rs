@@ -3,6 +3,8 @@
 //! `CAIRN_PREVIOUS` names an earlier build of the binary and `CAIRN_PREVIOUS_LEVEL` the feature level that it
 //! understands. Without them the same binary stands for it, told to work on level 0 (`node.feature_level_max`): it
 //! announces no more, and stops at what is above.
+use crate::mount::cannot_mount;
+use crate::secure::{HeldMount, file, give_keys};
 use crate::support::{Cluster, Shape, binary, lines, text};
 use crate::wait::{until, until_told};
 use std::path::PathBuf;
@@ -40,10 +42,11 @@ fn replace(cluster: &mut Cluster, name: &str, with: fn(&mut Cluster, &str)) {
     cluster.wait_healthy();
 }
 
-/// Files that each step adds to, read back by builds of both ages.
+/// Files that each step adds to, read back by builds of both ages; and a mount that is in use all the time.
 struct Files {
     contents: Vec<u8>,
     steps: usize,
+    held: Option<HeldMount>,
 }
 
 impl Files {
@@ -56,9 +59,11 @@ impl Files {
         for program in previous().into_iter().chain([PathBuf::from(binary())]) {
             let mut command = Command::new(&program);
             command.args(["--timeout", crate::wait::PATIENT, "fs", "cat", &target]);
-            let output = command.env("CAIRN_CLUSTER", &cluster.address).output().expect("it runs");
+            command.env("CAIRN_CLUSTER", &cluster.address).env("CAIRN_KEY", file(cluster, "alice"));
+            let output = command.output().expect("it runs");
             assert!(output.stdout == self.contents, "{}: {}", program.display(), text(&output.stderr));
         }
+        self.held.iter_mut().for_each(HeldMount::work);
     }
 
     fn check(&self, cluster: &Cluster) {
@@ -79,10 +84,11 @@ fn levels(cluster: &Cluster) -> (u64, Vec<u64>) {
 }
 
 /// What an old manager would not know, and its level: settings, and one of a volume.
-const NEWER: [(&[&str], u32); 3] = [
+const NEWER: [(&[&str], u32); 4] = [
     (&["admin", "config", "set", "spread_leaders_after=30s"], 1),
     (&["admin", "volume", "set", "default", "rebalance_above=80"], 4),
     (&["admin", "config", "set", "stripe_groups=on"], 19),
+    (&["admin", "key", "revoke", "nobody"], 27),
 ];
 
 /// It is refused as long as somebody does not know it.
@@ -100,16 +106,19 @@ fn refused_before(cluster: &Cluster, name: &str) {
     }
 }
 
-/// An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing
+/// In a cluster whose servers require keys. An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing
 /// new would ever work.
 #[test]
 fn processes_are_replaced_one_by_one_and_back() {
     let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 2, racks: 1 });
     let names = cluster.names();
     names.iter().for_each(|name| make_old(&mut cluster, name));
+    give_keys(&mut cluster);
+    cluster.key = Some(file(&cluster, "ops"));
     cluster.start_all();
     cluster.wait_volume();
-    let mut files = Files { contents: (0..200_000u32).map(|i| (i / 7) as u8).collect(), steps: 0 };
+    let held = cannot_mount().is_none().then(|| HeldMount::begin(&cluster, "upgraded", Some("alice")));
+    let mut files = Files { contents: (0..200_000u32).map(|i| (i / 7) as u8).collect(), steps: 0, held };
     files.add(&cluster);
     // What is asked of others comes before who asks.
     let role = |role: &str| names.iter().filter(|name| name.starts_with(role)).cloned().collect::<Vec<_>>();
@@ -141,6 +150,8 @@ fn processes_are_replaced_one_by_one_and_back() {
     NEWER.iter().for_each(|(command, _)| drop(cluster.ok(command)));
     assert!(cluster.ok(&["admin", "events"]).contains("feature level"), "{}", cluster.ok(&["admin", "events"]));
     files.check(&cluster);
+    files.held.take().into_iter().for_each(HeldMount::end);
+    cluster.check_logs();
     println!("upgrade: {} processes replaced, {} files", cluster.kills, files.steps);
 }
 

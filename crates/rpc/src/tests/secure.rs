@@ -28,6 +28,10 @@ impl Keys {
     }
 
     fn file(&self, name: &str, caller: Caller, node: u32, days: u64) -> PathBuf {
+        self.file_made(name, caller, (node, days), cairn_security::now())
+    }
+    /// As if it had been made at that time.
+    fn file_made(&self, name: &str, caller: Caller, (node, days): (u32, u64), made: u64) -> PathBuf {
         let wanted = Wanted {
             name: name.to_owned(),
             caller,
@@ -37,7 +41,7 @@ impl Keys {
             again: false,
         };
         let path = self.dir.path().join(format!("{name}.key"));
-        write_secret(&path, &self.authority.issue(&wanted).expect("a key"), false).expect("written");
+        write_secret(&path, &self.authority.issue_at(&wanted, made).expect("a key"), false).expect("written");
         path
     }
 
@@ -83,6 +87,18 @@ fn refused(outcome: Result<Response, CallError>) -> String {
         }
         other => panic!("it is not refused: {other:?}"),
     }
+}
+
+/// The same of a key that the server refuses: the end of the connection may come before the reason.
+fn refused_in_the_end(client: &Client, server: &Server) -> String {
+    let mut outcome = echo(client, server);
+    for _ in 0..20 {
+        if !matches!(&outcome, Err(CallError::NotSent { cause, .. }) if !matches!(cause, NotSent::Refused(_))) {
+            break;
+        }
+        outcome = echo(client, server);
+    }
+    refused(outcome)
 }
 
 /// Bytes would be lost, mixed up or stuck in a buffer on their way through TLS, in messages or in payloads of any size.
@@ -207,7 +223,7 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     let over = KeyFile::read_any(&over).expect("read all the same");
     until(|| over.holder().until < cairn_security::now());
     let over = Identity::client_with_key(Some(Arc::new(Tls::of_client(&over).expect("usable"))));
-    let text = refused(echo(&client_as(over), &server));
+    let text = refused_in_the_end(&client_as(over), &server);
     assert!(text.contains("it is over"), "{text}");
     let bob = client_as(keys.client("bob", Caller::Client));
     assert!(echo(&bob, &server).is_ok());
@@ -224,6 +240,36 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     until(|| stats.connections_open.load(Relaxed) == 0);
     let Err(error) = echo(&carol, &server) else { panic!("she comes in again") };
     assert!(error.to_string().contains("revoked"), "{error}");
+}
+
+/// Clocks that differ by less than a day would keep everybody out; or one that is further off would not be told of.
+#[test]
+fn a_clock_may_be_a_day_behind_that_of_the_authority() {
+    let keys = Keys::new();
+    let server = keys.server(Mode::Required, 0);
+    let (server, _) = serve_as(server, config());
+    for (hours, is_served) in [(23, true), (25, false)] {
+        // It has the time of the authority, of which this process's is that much behind.
+        let made = cairn_security::now() + hours * 3600;
+        let name = |of: &str| format!("{of}-{hours}");
+        let ahead = KeyFile::read_any(&keys.file_made(&name("alice"), Caller::Client, (0, 9), made)).expect("read");
+        let ahead = Identity::client_with_key(Some(Arc::new(Tls::of_client(&ahead).expect("usable"))));
+        let ahead = client_as(ahead);
+        let node = Caller::Node(Roles::ALL);
+        let other = KeyFile::read_any(&keys.file_made(&name("server"), node, (0, 9), made)).expect("read");
+        let tls = Arc::new(Tls::of_server(&other, Mode::Required, None).expect("usable"));
+        let (other, _) = serve_as(Identity::with_key(CLUSTER, PeerKind::Server, NodeId(16), Some(tls)), config());
+        let bob = client_as(keys.client(&name("bob"), Caller::Client));
+        if is_served {
+            assert!(echo(&ahead, &server).is_ok() && echo(&bob, &other).is_ok(), "{hours} hours");
+            continue;
+        }
+        let text = refused_in_the_end(&ahead, &server);
+        assert!(text.contains("not valid yet") && text.contains("clock"), "{text}");
+        let Err(error) = echo(&bob, &other) else { panic!("a server is believed whose key is none yet") };
+        let text = error.to_string();
+        assert!(text.contains("not valid yet") && text.contains("clock"), "{text}");
+    }
 }
 
 /// A server whose key was revoked would go on to be asked over the connections that others have to it, and answer.

@@ -4,6 +4,7 @@ import java.io.Closeable;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
@@ -315,7 +316,26 @@ public class CairnFileSystem extends CairnAttributes {
         long[] quota = top.isDirectory() ? quota(path) : null;
         return new ContentSummary.Builder().length(sums[0]).fileCount(sums[1]).directoryCount(sums[2])
                 .spaceConsumed(sums[3]).quota(quota == null ? -1 : quota[1]).spaceQuota(quota == null ? -1 : quota[0])
-                .build();
+                .erasureCodingPolicy("").build();
+    }
+
+    @Override
+    public Path createSnapshot(Path given, String name) throws IOException {
+        throw snapshots("create " + name + " " + new String(place(absolute(given)).path, StandardCharsets.UTF_8));
+    }
+
+    @Override
+    public void renameSnapshot(Path given, String name, String to) throws IOException {
+        throw snapshots("rename " + name + " " + to);
+    }
+
+    @Override
+    public void deleteSnapshot(Path given, String name) throws IOException {
+        throw snapshots("delete " + name);
+    }
+
+    private static UnsupportedOperationException snapshots(String how) {
+        return new UnsupportedOperationException("snapshots are made and removed by the command cairn fs snapshot " + how);
     }
 
     private static void count(FileStatus one, long[] sums, List<Path> ahead) {

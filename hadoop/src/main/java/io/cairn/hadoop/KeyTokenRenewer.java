@@ -36,7 +36,7 @@ public final class KeyTokenRenewer extends TokenRenewer {
     @Override
     public void cancel(Token<?> token, Configuration conf) throws IOException {
         throw new IOException("the key " + identifier(token).getOwner() + " of " + token.getService() + " is not taken away with a token; "
-                + "revoke its name on the servers (the file that security.revoked names), or wait until it ends");
+                + "take the key away (cairn admin key revoke " + identifier(token).getOwner() + "), or wait until it ends");
     }
 
     static KeyTokenIdentifier identifier(Token<?> token) throws IOException {
