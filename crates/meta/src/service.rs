@@ -234,6 +234,11 @@ impl MetaServer {
         if let Err(text) = self.admit(partition, opcode, head, &request) {
             return self.overloaded(reply, &text);
         }
+        if opcode == Opcode::SetLock
+            && let Some(error) = partition.state.namespace.read().refuses_lock(request.message)
+        {
+            return self.refuse(reply, error);
+        }
         let mut data = Vec::with_capacity(2 + request.message.len());
         data.extend_from_slice(&opcode.code().to_le_bytes());
         data.extend_from_slice(request.message);

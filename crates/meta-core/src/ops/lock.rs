@@ -1,13 +1,29 @@
-//! SetLock and GetLock: locks on ranges, and who is in the way. Whoever has the file open may lock it; that is the
-//! client's to check, as the mode for which it is open.
+//! SetLock and GetLock: locks on ranges, and who is in the way. Whoever has the file open may lock it; for what it is
+//! open is the client's to check. Whether he could have opened it is looked at by who leads, before it is logged.
 use crate::error::{OpError, Result};
 use crate::locks::{Owner, check_range};
 use crate::message::request::{self, Header};
 use crate::message::writer::put_number;
 use crate::namespace::{Context, Namespace};
+use crate::permission::{READ, WRITE};
 use cairn_types::ErrorCode;
+use cairn_wire::error::WireError;
 
 impl Namespace {
+    /// Whether somebody asks for a lock of a file that he can neither read nor write, does not own, and has not open.
+    /// What is wrong otherwise is said when it is done.
+    pub fn refuses_lock(&self, message: &[u8]) -> Option<WireError> {
+        let header = Header::find(message).ok()?;
+        let request = request::SetLock::decode(message).ok()?;
+        let (_, change) = check_range(request.kind, request.lock_type, request.start, request.end, request.pid).ok()?;
+        change.write?;
+        let (inode, who) = (self.live_inode(request.inode).ok()?, &header.who);
+        let allowed = who.uid == inode.uid
+            || self.allows(request.inode, &inode, who, READ)
+            || self.allows(request.inode, &inode, who, WRITE)
+            || self.hold_of(header.session, request.inode).is_some();
+        (!allowed).then(|| OpError::ACCESS_DENIED.to_wire())
+    }
     pub(crate) fn set_lock(&mut self, context: &Context<'_>, bytes: &[u8]) -> Result<()> {
         let request = request::SetLock::decode(bytes)?;
         let (kind, change) = check_range(request.kind, request.lock_type, request.start, request.end, request.pid)?;

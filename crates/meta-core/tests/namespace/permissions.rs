@@ -1,7 +1,8 @@
 //! Who may do what: mode bits, groups, sticky and setgid directories, what a change of owner or contents takes away.
 use crate::driver::*;
 use cairn_types::ErrorCode as E;
-use cairn_wire::meta::{CreateRequest, SetattrRequest};
+use cairn_wire::meta::{CreateRequest, SetLockRequest, SetattrRequest};
+use prost::Message;
 
 fn as_user<T>(d: &mut Driver, uid: u32, groups: &[u32], f: impl FnOnce(&mut Driver) -> T) -> T {
     let before = std::mem::replace(&mut d.who, user(uid, uid, groups));
@@ -187,4 +188,31 @@ fn special_files() {
     assert_eq!(d.publish(device.inode, &[extent(0, 1, 1, 0)]), Err(E::InvalidArgument));
     assert_eq!(d.truncate(device.inode, 0), Err(E::InvalidArgument));
     d.check();
+}
+
+/// Somebody could keep the owner of a file, which he may not even read, from working with it.
+#[test]
+fn locks_are_for_those_who_may_open_the_file() {
+    let mut d = Driver::new();
+    let file = d.create(ROOT, "f", 0o640).unwrap().inode;
+    d.chown(file, Some(1000), Some(50)).unwrap();
+    let refused = |d: &mut Driver, uid, groups: &[u32], r#type| {
+        as_user(d, uid, groups, |d| {
+            let request = SetLockRequest { header: d.header(1), inode: file, r#type, end: 9, ..Default::default() };
+            d.namespace.refuses_lock(&request.encode_to_vec()).map(|error| error.code)
+        })
+    };
+    for kind in [1, 2] {
+        assert_eq!(refused(&mut d, 1001, &[], kind), Some(E::PermissionDenied), "kind {kind}");
+        for (uid, groups) in [(0, &[][..]), (1000, &[]), (1001, &[50])] {
+            assert_eq!(refused(&mut d, uid, groups, kind), None, "kind {kind} of {uid}");
+        }
+    }
+    assert_eq!(refused(&mut d, 1001, &[], 0), None, "giving back");
+    d.chmod(file, 0o666).unwrap();
+    as_user(&mut d, 1001, &[], |d| d.hold(file, true)).unwrap();
+    d.chmod(file, 0o600).unwrap();
+    assert_eq!(refused(&mut d, 1001, &[], 2), None, "it has been opened before the mode was changed");
+    d.session = 2;
+    assert_eq!(refused(&mut d, 1001, &[], 2), Some(E::PermissionDenied), "by another session");
 }
