@@ -52,8 +52,8 @@ pub(crate) trait Group: Members {
 
 /// Why nobody did it.
 pub(crate) enum Failure {
-    /// The servers decided; `sent`: some attempt before may have been executed.
-    Final { error: WireError, sent: bool },
+    /// The servers decided; `sent`: some attempt before may have been executed; `refused`: this one was not even sent.
+    Final { error: WireError, sent: bool, refused: bool },
     /// The patience ended; `sent`: some attempt may have been executed.
     GaveUp { sent: bool, last: String },
 }
@@ -85,18 +85,19 @@ pub(crate) async fn ask_leader(
             None => (None, Err(NetError::NotSent(format!("the map names no node for {}", group.name())))),
         };
         let from = from.as_deref();
+        let refused = matches!(result, Err(NetError::Refused(_)));
         let (last, refusal) = match result {
             Ok(answer) => {
                 from.inspect(|from| group.leads(from));
                 return Ok(answer);
             }
-            Err(NetError::Remote(error)) => {
+            Err(NetError::Remote(error) | NetError::Refused(error)) => {
                 match group.verdict(&error).await {
                     Verdict::Answer => {
                         from.inspect(|from| group.leads(from));
-                        return Err(Failure::Final { error, sent });
+                        return Err(Failure::Final { error, sent, refused });
                     }
-                    Verdict::AnswerOfAny => return Err(Failure::Final { error, sent }),
+                    Verdict::AnswerOfAny => return Err(Failure::Final { error, sent, refused }),
                     Verdict::Wait => {
                         tokio::time::sleep(cluster.jitter(pause)).await;
                         pause = (pause * 2).min(PAUSE_MAX);

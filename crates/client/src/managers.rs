@@ -40,7 +40,7 @@ impl Cluster {
         let mut managers = Managers::new(self, what, pace.patience);
         match ask_leader(self, &mut managers, opcode, &request, pace).await {
             Ok(answer) => Ok(answer),
-            Err(Failure::Final { error, sent }) => {
+            Err(Failure::Final { error, sent, .. }) => {
                 Err(ClientError::Remote { what: what.into(), error: Refusal::of_wire(refused(error, sent)) })
             }
             Err(Failure::GaveUp { .. }) if managers.leaderless && opcode == Opcode::GetMap => {

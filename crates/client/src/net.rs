@@ -7,6 +7,7 @@ use cairn_env::buf::AlignedBuf;
 use cairn_rpc::{CallError, CallOptions, Client, Lane, NotSent, Payload, next_trace_id};
 use cairn_types::{ChunkId, ErrorCode};
 use cairn_wire::Opcode;
+use cairn_wire::audience::Caller;
 use cairn_wire::error::WireError;
 use cairn_wire::hello::HelloError;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) enum NetError {
     Unknown(String),
     /// The server answered with an error.
     Remote(WireError),
+    /// It takes no connection of this client, and waiting does not mend it; certainly not done.
+    Refused(WireError),
 }
 
 impl NetError {
@@ -28,7 +31,7 @@ impl NetError {
     pub(crate) fn into_client(self, what: &str, address: &str, deadline: Duration) -> ClientError {
         let (what, seconds) = (what.to_owned(), deadline.as_secs());
         match self {
-            Self::Remote(error) => ClientError::Remote { what, error: Refusal::of_wire(error) },
+            Self::Remote(error) | Self::Refused(error) => ClientError::Remote { what, error: Refusal::of_wire(error) },
             Self::NotSent(last) => ClientError::Unreachable { what, tried: address.into(), seconds, last },
             Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last },
         }
@@ -40,7 +43,7 @@ impl NetError {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::NotSent(text) | Self::Unknown(text) => text.clone(),
-            Self::Remote(error) => error.to_string(),
+            Self::Remote(error) | Self::Refused(error) => error.to_string(),
         }
     }
 }
@@ -88,6 +91,15 @@ impl Net {
     #[cfg(any(test, feature = "test-support"))]
     pub(crate) fn local(servers: Arc<dyn LocalServers>) -> Self {
         Self { way: Way::Local(servers), admin: None }
+    }
+
+    /// It shows the key of an administrator.
+    pub(crate) fn is_administrator(&self) -> bool {
+        match &self.way {
+            Way::Rpc(client) => client.identity().tls().is_some_and(|tls| tls.holder().caller == Caller::Admin),
+            #[cfg(any(test, feature = "test-support"))]
+            Way::Local(_) => false,
+        }
     }
 
     /// What a map says of a node: whose key it has at its address.
@@ -200,10 +212,10 @@ impl From<CallError> for NetError {
             CallError::NotSent { cause: NotSent::Refused(refusal), .. }
                 if matches!(refusal.code, ErrorCode::WrongCluster | ErrorCode::NotPermitted) =>
             {
-                Self::Remote(refusal)
+                Self::Refused(refusal)
             }
             CallError::NotSent { ref addr, cause: NotSent::Hello(ref hello @ HelloError::WrongCluster { .. }) } => {
-                Self::Remote(WireError::new(ErrorCode::WrongCluster, format!("{addr}: {hello}")))
+                Self::Refused(WireError::new(ErrorCode::WrongCluster, format!("{addr}: {hello}")))
             }
             CallError::NotSent { .. } => Self::NotSent(error.to_string()),
             CallError::Unknown { .. } => Self::Unknown(error.to_string()),

@@ -45,7 +45,7 @@ pub mod stripe;
 pub mod take_up;
 pub mod volume_settings;
 
-pub use apply::{Applied, Outcome, Registered};
+pub use apply::{Applied, DISKS_MAX, Outcome, Registered};
 pub use command::Command;
 pub use config::{Config, Key};
 pub use gray::{Gray, Grayness};

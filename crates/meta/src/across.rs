@@ -192,6 +192,12 @@ impl Across {
 
     /// Has a request carried out behind; refused when too much is under way.
     pub(crate) fn hand_over(&self, work: Work) {
+        // Nobody works off what others ask before there are others; and who asks may know of them first.
+        let by_client = matches!(work, Work::Mutation(..) | Work::Read(..) | Work::Shard(..));
+        if !by_client && !self.is_one_of_several() {
+            let text = format!("{} knows of no other partition of its volume yet; repeat", self.partition);
+            return refuse(work, WireError::new(ErrorCode::Unavailable, text));
+        }
         let cuts = matches!(work, Work::HoldCut(..) | Work::MakeCut(..) | Work::CutCheckpoint(..) | Work::Follow(..));
         let ends = cuts || matches!(work, Work::Finish(..) | Work::Ask(..) | Work::Tell(..));
         let queue = if ends { &self.ends } else { &self.queue };
@@ -209,23 +215,7 @@ impl Across {
                 (work, WireError::new(ErrorCode::Unavailable, text))
             }
         };
-        let (Work::Mutation(Mutation { reply, .. })
-        | Work::Read(_, _, reply)
-        | Work::Finish(_, reply)
-        | Work::Prepare(_, reply)
-        | Work::PrepareLocked(_, reply)
-        | Work::Ask(_, reply)
-        | Work::Tell(_, reply)
-        | Work::Strike(_, reply)
-        | Work::Names(_, reply)
-        | Work::Shard(_, reply)
-        | Work::HoldCut(_, reply)
-        | Work::MakeCut(_, reply)
-        | Work::CutCheckpoint(_, reply)
-        | Work::CutCheckpoints(reply)
-        | Work::Follow(_, reply)
-        | Work::Check(_, _, reply)) = work;
-        reply.err(error);
+        refuse(work, error);
     }
 
     /// Whether a request may need other partitions, as far as can be seen now. What is found to need them later is
@@ -285,6 +275,27 @@ impl Across {
         let open = self.open.lock();
         open.term == tx.term && open.open.contains(&tx.number)
     }
+}
+
+/// Answers whoever waits for a piece of work.
+fn refuse(work: Work, error: WireError) {
+    let (Work::Mutation(Mutation { reply, .. })
+    | Work::Read(_, _, reply)
+    | Work::Finish(_, reply)
+    | Work::Prepare(_, reply)
+    | Work::PrepareLocked(_, reply)
+    | Work::Ask(_, reply)
+    | Work::Tell(_, reply)
+    | Work::Strike(_, reply)
+    | Work::Names(_, reply)
+    | Work::Shard(_, reply)
+    | Work::HoldCut(_, reply)
+    | Work::MakeCut(_, reply)
+    | Work::CutCheckpoint(_, reply)
+    | Work::CutCheckpoints(reply)
+    | Work::Follow(_, reply)
+    | Work::Check(_, _, reply)) = work;
+    reply.err(error);
 }
 
 /// Carries out what is handed over, finishes what was decided and resolves what is left over, until the task is ended.

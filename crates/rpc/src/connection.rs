@@ -91,7 +91,7 @@ async fn handshake(mut stream: Stream, identity: &Identity, addr: &str) -> Resul
     out.push(Flags::REQUEST, OPCODE_HELLO, 0, Payload::None, |out| ours.encode(out))?;
     let mut writer = Writer::default();
     writer.take(&mut out);
-    let mut reader = Reader::new(opener);
+    let mut reader = Reader::new(opener).of_answers();
     let hello = poll_fn(|cx| {
         loop {
             if let Err(e) = writer.flush(cx, &mut stream) {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use cairn_env::buf::AlignedBuf;
 use cairn_security::{CODE_LEN, Opener};
-use cairn_wire::frame::{FrameError, FrameHeader, HEADER_LEN, check_frame};
+use cairn_wire::frame::{FrameError, FrameHeader, HEADER_LEN, MESSAGE_MAX, check_frame};
 use cairn_wire::hello::HELLO_MAX;
 use tokio::io::ReadBuf;
 
@@ -53,6 +53,8 @@ pub(crate) struct Reader {
     /// Frames handed out, to tell one half-received frame from the next.
     frames: u64,
     hello_only: bool,
+    /// The side that asks, and so gets answers.
+    asks: bool,
     /// Reads in a row that used little of the buffer.
     sparse: u32,
     /// Of a connection whose frames have codes.
@@ -87,9 +89,16 @@ impl Reader {
             small_streak: SMALL_STREAK,
             frames: 0,
             hello_only: true,
+            asks: false,
             sparse: 0,
             opener,
         }
+    }
+
+    /// Of the side that asks.
+    pub(crate) fn of_answers(mut self) -> Self {
+        self.asks = true;
+        self
     }
 
     /// Bytes of a frame before its payload.
@@ -165,6 +174,10 @@ impl Reader {
         let header = FrameHeader::decode(raw)?;
         if self.hello_only {
             check_hello_lengths(&header)?;
+        }
+        let length = header.message_len as usize;
+        if length > MESSAGE_MAX && !self.asks {
+            return Err(FrameError::MessageTooLong { length });
         }
         if received.len() < self.before_payload(&header) {
             return Ok(Step::More);

@@ -262,8 +262,8 @@ fn server_config(file: &KeyFile, shown: &Arc<Shown>, strangers: Strangers) -> Re
     Ok(config)
 }
 
-/// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, or a peer that
-/// speaks no TLS.
+/// What a failed handshake means for whoever has the key, if it is about keys; `None`: the network, which may damage
+/// and cut, or a peer that speaks no TLS.
 pub fn explain(error: &std::io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let theirs = "the server does not take the key of this side";
@@ -283,7 +283,7 @@ pub fn explain(error: &std::io::Error) -> Option<String> {
             "{ours}: it is over, or not valid yet; check both clocks, and make a new key for the server if it ended"
         ),
         rustls::Error::InvalidCertificate(why) => format!("{ours}: {why}"),
-        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+        rustls::Error::AlertReceived(AlertDescription::UnknownCA) => {
             format!("{theirs}: it was made by another cluster's authority; check the address and the key")
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
@@ -291,8 +291,17 @@ pub fn explain(error: &std::io::Error) -> Option<String> {
                 "{theirs}: it is over, or not valid yet; check both clocks, and make a new one (cairn key) if it ended"
             )
         }
-        rustls::Error::AlertReceived(alert) => format!("{theirs}: {alert:?}"),
-        other => format!("TLS failed: {other}"),
+        rustls::Error::AlertReceived(
+            alert @ (AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::AccessDenied
+            | AlertDescription::NoApplicationProtocol),
+        ) => format!("{theirs}: {alert:?}"),
+        // A record that was damaged on its way looks like this, and the next attempt may go well.
+        _ => return None,
     };
     Some(text)
 }

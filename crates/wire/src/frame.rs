@@ -7,7 +7,8 @@
 //!      5    1 flags            bit 0 RESPONSE, bit 1 ERROR (needs RESPONSE), bit 2 ONEWAY (a request without answer)
 //!      6    2 opcode           0 is the hello; an answer repeats the opcode of its request
 //!      8    8 request id       chosen by the asking side, repeated in the answer
-//!     16    4 message length   at most [`MESSAGE_MAX`]; of a request it includes the call header
+//!     16    4 message length   at most [`MESSAGE_MAX`]; of a request it includes the call header; of a manager's answer at
+//!                              most [`ANSWER_MAX`]
 //!     20    4 payload length   at most [`PAYLOAD_MAX`]
 //!     24    4 CRC-32C          of the 32 header bytes, with this field zero, and the message
 //!     28    4 reserved         zero
@@ -40,6 +41,8 @@ pub const HEADER_LEN: usize = 32;
 pub const CALL_HEADER_LEN: usize = 16;
 /// Largest message, the call header included.
 pub const MESSAGE_MAX: usize = 1 << 20;
+/// Largest message of an answer of managers: the map of a large cluster. Who takes requests reads none.
+pub const ANSWER_MAX: usize = 16 << 20;
 /// Largest payload: 4 MiB of data and room for what goes along with it.
 pub const PAYLOAD_MAX: usize = (4 << 20) + (64 << 10);
 /// Opcode of the hello, the first frame of both directions. No service uses it.
@@ -111,7 +114,7 @@ pub enum FrameError {
         found: u8,
     },
     /// Longer than the protocol allows.
-    #[error("a message of {length} bytes exceeds the limit of {MESSAGE_MAX}")]
+    #[error("a message of {length} bytes exceeds the limit of {}", if *length > ANSWER_MAX { ANSWER_MAX } else { MESSAGE_MAX })]
     MessageTooLong {
         /// What was said or asked.
         length: usize,
@@ -153,7 +156,7 @@ pub struct FrameHeader {
     pub opcode: u16,
     /// Pairs answers with requests.
     pub request_id: u64,
-    /// Bytes of the message, `<= MESSAGE_MAX`.
+    /// Bytes of the message, `<= MESSAGE_MAX`, or `<= ANSWER_MAX`.
     pub message_len: u32,
     /// Bytes of the payload, `<= PAYLOAD_MAX`.
     pub payload_len: u32,
@@ -199,7 +202,7 @@ impl FrameHeader {
 
     fn check_lengths(&self) -> Result<(), FrameError> {
         let (message, payload) = (self.message_len as usize, self.payload_len as usize);
-        if message > MESSAGE_MAX {
+        if message > message_max(self.flags, self.opcode) {
             return Err(FrameError::MessageTooLong { length: message });
         }
         if payload > PAYLOAD_MAX {
@@ -275,6 +278,11 @@ pub fn finish_frame(
     let crc = crc32c(frame);
     frame[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
     Ok(())
+}
+
+/// Operations of managers have 0x02 before their number.
+fn message_max(flags: Flags, opcode: u16) -> usize {
+    if flags.is_response() && opcode >> 8 == 0x02 { ANSWER_MAX } else { MESSAGE_MAX }
 }
 
 fn too_long(message: usize, payload: usize) -> FrameError {

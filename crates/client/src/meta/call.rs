@@ -313,8 +313,13 @@ impl MetaCaller {
                 lease.finish();
                 Ok(answer)
             }
-            Err(Failure::Final { error, sent }) => {
+            Err(Failure::Final { error, sent, refused }) => {
                 match error.code {
+                    // It answers others by this code, too.
+                    _ if refused => match sent {
+                        true => drop(lease),
+                        false => lease.unused(),
+                    },
                     ErrorCode::SessionEnded | ErrorCode::BadSequence => session.mark_ended(),
                     // Refused before it reached the log, or so that it counts as if: the number was not used, unless by
                     // one who did not answer.

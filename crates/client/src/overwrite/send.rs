@@ -331,6 +331,7 @@ async fn judge(cluster: &Arc<Cluster>, session: SessionId, pg: &PgView, primary:
             ErrorCode::Overloaded | ErrorCode::Unavailable | ErrorCode::ChecksumMismatch => None,
             _ => return Attempt::Failed(error),
         },
+        NetError::Refused(_) => return Attempt::Failed(error),
         NetError::NotSent(_) => Some(primary),
         // Looked at already.
         NetError::Unknown(_) if moved() => None,

@@ -235,7 +235,7 @@ impl Attempt<'_> {
                     }
                 }
                 // Nobody there: others need not find that out one by one.
-                ShardError::Net(NetError::NotSent(_)) => self.mark_slow(shard),
+                ShardError::Net(NetError::NotSent(_) | NetError::Refused(_)) => self.mark_slow(shard),
                 ShardError::Net(NetError::Unknown(_)) | ShardError::Damaged(_) => {}
             }
             tracing::debug!(chunk = %self.rows.chunk, shard, error = error.text(), "a shard is read around");

@@ -193,6 +193,7 @@ fn judge(cluster: &Arc<Cluster>, seen: Seen, primary: u32, error: NetError) -> N
             ErrorCode::ChainFailed => error.failed_disk,
             _ => None,
         },
+        NetError::Refused(_) => None,
         _ => Some(primary),
     };
     // Others may have found out the same, and the group gone on.

@@ -5,15 +5,31 @@
 //! elsewhere when that node runs and says that it has it no more, or its key is revoked. Without keys nobody knows. Not
 //! here: disks that are in service at two nodes at a time (manager-core's registration).
 use crate::manager::Manager;
-use cairn_manager_core::{DiskState, State};
+use cairn_manager_core::{DISKS_MAX, DiskState, State};
 use cairn_types::{DiskId, DiskUuid, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
 use cairn_wire::manager::RegisterRequest;
 use std::collections::BTreeMap;
 
+/// Refusals of one registration that are told.
+const TOLD_MAX: usize = 16;
+
 /// Places of the disks in a registration that are withheld, and why.
 pub(super) type Withheld = BTreeMap<usize, String>;
+
+/// Why a disk that nobody knows is not let in: the node would have more than a node has, with those that it does not
+/// show any more. The map has all of them, and everybody gets the map.
+fn one_too_many(state: &State, node: Option<NodeId>, new: usize) -> Option<String> {
+    let node = node?;
+    let known = state.disks_of(node).count();
+    (known + new > DISKS_MAX).then(|| {
+        format!(
+            "{node} has {known} disks, with those that it does not show now, and a node has at most {DISKS_MAX}: remove those \
+             that are gone for good (cairn admin disk ls shows them, cairn admin disk remove), then start this server again"
+        )
+    })
+}
 
 /// Why a disk is not let in, if it is not.
 fn flaw(
@@ -55,17 +71,23 @@ impl Manager {
         holder: Option<&Holder>,
         request: &RegisterRequest,
     ) -> Result<Withheld, WireError> {
-        let Some(holder) = holder else { return Ok(Withheld::new()) };
         let withheld: Withheld = self.look_in_cluster(|state, _| {
             let node = super::binding::registering(state, request).map(|node| node.id);
+            let mut new = 0;
             let each = request.disks.iter().enumerate().filter_map(|(place, disk)| {
                 let uuid = DiskUuid::from_slice(&disk.uuid)?;
-                flaw(state, holder, node, uuid, |name| self.is_revoked(name)).map(|why| (place, why))
+                let is_known = state.disk_by_uuid(uuid).is_some();
+                new += usize::from(!is_known);
+                let of_another = || flaw(state, holder?, node, uuid, |name| self.is_revoked(name));
+                let why = if is_known { of_another() } else { one_too_many(state, node, new) };
+                why.map(|why| (place, why))
             });
             Ok(each.collect())
         })?;
-        for why in withheld.values() {
-            self.tell_refused(NodeId(request.node), holder, why).await;
+        if let Some(holder) = holder {
+            for why in withheld.values().take(TOLD_MAX) {
+                self.tell_refused(NodeId(request.node), holder, why).await;
+            }
         }
         Ok(withheld)
     }
@@ -113,6 +135,27 @@ mod tests {
         assert_eq!(judge(&key("d1"), None, 5, ""), None, "the same machine with an empty directory of its node");
         assert_eq!(judge(&key("d1"), Some(16), 5, ""), None);
         assert_eq!(judge(&key("d2"), None, 6, ""), None, "a new disk");
+    }
+
+    /// The holder of one key would fill the map, which everybody gets, with disks that are nowhere.
+    #[test]
+    fn a_node_has_no_more_disks_than_a_node_has() {
+        let mut state = State::new();
+        let mut apply = |command: Command| state.apply(WallTime(1), &command).outcome.expect("done");
+        apply(Command::InitCluster(InitCluster { cluster: vec![9; 16], name: "x".into() }));
+        let disk = |number: usize| RegisterDisk {
+            uuid: [&[1; 8][..], &(number as u64).to_le_bytes()].concat(),
+            total_bytes: 1 << 40,
+            ..Default::default()
+        };
+        let disks = (0..DISKS_MAX - 1).map(disk).collect();
+        apply(Command::Register(Register { uuid: vec![1; 16], roles: 4, disks, ..Register::default() }));
+        // It shows none of them any more.
+        apply(Command::Register(Register { uuid: vec![1; 16], roles: 4, ..Register::default() }));
+        assert_eq!(one_too_many(&state, Some(NodeId(16)), 1), None);
+        let why = one_too_many(&state, Some(NodeId(16)), 2).expect("too many");
+        assert!(why.contains("n16 has 1023 disks") && why.contains("disk remove"), "{why}");
+        assert_eq!(one_too_many(&state, None, DISKS_MAX), None, "a node that is new");
     }
 
     /// A disk would get the number of another one.

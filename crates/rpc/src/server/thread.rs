@@ -32,6 +32,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections that ask nothing look so often whether the list of revoked keys is another one.
 const REVOKED_LOOK: Duration = Duration::from_secs(1);
+/// And whether the time of their key is over.
+const EXPIRY_LOOK: Duration = Duration::from_secs(10);
 
 /// A connection on its way from the accepting thread to its own. Their number is bounded by `connections_max`.
 pub(super) struct Accepted {
@@ -200,6 +202,8 @@ async fn run(
     let mut seen = revoked_version();
     let mut look = tokio::time::interval(REVOKED_LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut expiry = tokio::time::interval(EXPIRY_LOOK);
+    expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut trim = tokio::time::interval(POOL_TRIM_EVERY);
     trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let grace = loop {
@@ -221,6 +225,7 @@ async fn run(
                     registry.look_all();
                 }
             }
+            _ = expiry.tick(), if seen.is_some() => registry.look_all(),
             _ = trim.tick(), if accepting.is_some() => shared.config.pool.trim(),
         }
     };

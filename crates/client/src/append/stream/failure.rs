@@ -27,6 +27,7 @@ const LOOKS_MAX: usize = 4;
 fn culprit(lane: &Lane, error: &NetError) -> Option<u32> {
     match error {
         NetError::NotSent(_) | NetError::Unknown(_) => Some(lane.head),
+        NetError::Refused(_) => None,
         NetError::Remote(error) => match error.code {
             ErrorCode::ChainFailed => error.failed_disk,
             ErrorCode::DiskFailed | ErrorCode::DeadlineExceeded => Some(lane.head),
