@@ -247,7 +247,7 @@ mod tests {
         let (what, last) = (String::from("x"), String::from("y"));
         let unreachable =
             ClientError::Unreachable { what: what.clone(), tried: "h:1".into(), seconds: 1, last: last.clone() };
-        let unknown = ClientError::OutcomeUnknown { what: what.clone(), seconds: 1, last };
+        let unknown = ClientError::OutcomeUnknown { what: what.clone(), seconds: 1, last, again: None };
         let unreadable = ClientError::Unreadable { what: what.clone(), offset: 0, length: 1, detail: "z".into() };
         let (detail, away) = (String::from("z"), vec![String::from("disk d1")]);
         let away = ClientError::Unavailable { what: what.clone(), offset: 0, length: 1, away, detail };

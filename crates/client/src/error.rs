@@ -1,6 +1,7 @@
 //! Errors of the client library, cut by what a caller does; each names the thing, the cause and the next step.
 //!
 //! Three outcomes, never two: done (`Ok`), certainly not done, unknown ([`ClientError::is_unknown`]).
+use crate::again::Again;
 use crate::malformed::Malformed;
 use crate::refusal::Refusal;
 use crate::uri::UriError;
@@ -31,7 +32,13 @@ pub enum ClientError {
     #[error(
         "{what}: no answer within {seconds} s, so it may or may not have been done ({last}); look at the result before repeating it"
     )]
-    OutcomeUnknown { what: String, seconds: u64, last: String },
+    OutcomeUnknown {
+        what: String,
+        seconds: u64,
+        last: String,
+        /// What can be sent again, to hear of it.
+        again: Option<Again>,
+    },
     /// Bytes that should exist could be had from no member: those that answered have not got them intact.
     #[error(
         "{what}: {length} bytes at offset {offset} cannot be read from any copy: {detail}; cairn admin disk ls shows the disks"
@@ -111,6 +118,13 @@ impl ClientError {
             _ => false,
         }
     }
+    /// What can be sent again to hear of it.
+    pub(crate) fn again(&self) -> Option<&Again> {
+        match self {
+            Self::OutcomeUnknown { again, .. } => again.as_ref(),
+            _ => None,
+        }
+    }
     /// It is the trash that refuses, or what is in it.
     pub fn is_of_trash(&self) -> bool {
         matches!(self, Self::Remote { what, .. } if crate::trash::place::is_in_trash(what.as_bytes()))
@@ -127,7 +141,9 @@ impl ClientError {
             Self::NoLeader { group, seconds, last, stale_tried, .. } => {
                 Self::NoLeader { what: name, group, seconds, last, stale_tried }
             }
-            Self::OutcomeUnknown { seconds, last, .. } => Self::OutcomeUnknown { what: name, seconds, last },
+            Self::OutcomeUnknown { seconds, last, again, .. } => {
+                Self::OutcomeUnknown { what: name, seconds, last, again }
+            }
             Self::Unreadable { offset, length, detail, .. } => Self::Unreadable { what: name, offset, length, detail },
             Self::Unavailable { offset, length, away, detail, .. } => {
                 Self::Unavailable { what: name, offset, length, away, detail }

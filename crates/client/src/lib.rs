@@ -5,6 +5,7 @@
 //! Not here: what a person sees (`cli`), rules of the namespace (`meta-core`), placement of members (`placement`).
 pub mod admin;
 mod admin_way;
+mod again;
 mod append;
 pub mod attributes;
 pub mod changes;

@@ -56,7 +56,7 @@ impl Cluster {
     fn gave_up_after(&self, patience: Duration, what: &str, sent: bool, last: String) -> ClientError {
         let (what, seconds) = (what.to_owned(), patience.as_secs());
         match sent {
-            true => ClientError::OutcomeUnknown { what, seconds, last },
+            true => ClientError::OutcomeUnknown { what, seconds, last, again: None },
             false => ClientError::Unreachable { what, tried: self.managers.read().join(", "), seconds, last },
         }
     }

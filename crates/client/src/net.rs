@@ -33,7 +33,7 @@ impl NetError {
         match self {
             Self::Remote(error) | Self::Refused(error) => ClientError::Remote { what, error: Refusal::of_wire(error) },
             Self::NotSent(last) => ClientError::Unreachable { what, tried: address.into(), seconds, last },
-            Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last },
+            Self::Unknown(last) => ClientError::OutcomeUnknown { what, seconds, last, again: None },
         }
     }
     /// There is no room, as opposed to nobody who answers.

@@ -244,11 +244,13 @@ impl Dirty {
             self.fill(at, &data);
         }
     }
-    /// The same bytes, those from `from` on `by` bytes further behind.
-    pub(crate) fn shift(&mut self, from: u64, by: u64) {
+    /// The same bytes, those from `from` on at `to` and behind; what else lies there gives way.
+    pub(crate) fn shift(&mut self, from: u64, to: u64) {
         let moved = self.take_range(from, u64::MAX);
         for (at, data) in moved.pieces(0, u64::MAX) {
-            self.insert(at + by, Part::Shared(data));
+            let at = at - from + to;
+            self.cut(at, at + data.len() as u64);
+            self.insert(at, Part::Shared(data));
         }
     }
 }
@@ -347,7 +349,7 @@ mod tests {
         let mut dirty = Dirty::default();
         (0..1000u64).for_each(|i| dirty.write(i * 100, buf(&[i as u8; 100])));
         assert_eq!((dirty.parts.len(), dirty.bytes(), dirty.end()), (1, 100_000, 100_000));
-        dirty.shift(50_000, 7);
+        dirty.shift(50_000, 50_007);
         assert_eq!(dirty.gaps(0, 100_007), [(50_000, 50_007)]);
         assert!(dirty.ends_with(0, 50_000) && dirty.ends_with(60_000, 100_007));
         assert!(!dirty.ends_with(0, 49_999) && !dirty.ends_with(0, 50_007) && !dirty.ends_with(50_000, 60_000));

@@ -82,8 +82,8 @@ struct State {
     unpublished_since: Option<Time>,
     /// Bytes from here on were appended behind the end that was known, and move if the file turns out to be longer.
     appended_from: Option<u64>,
-    /// Appends that are done, or not: all of the version that is known.
-    doubts: Vec<Arc<Doubt>>,
+    /// An append that is done, or not, at the version that is known.
+    doubt: Option<Arc<Mutex<Doubt>>>,
     rivals: Rivals,
     /// Of the last write or as it was set since; `None`: the server's time of the publish.
     mtime_ns: Option<i64>,
@@ -158,8 +158,12 @@ impl State {
             // An answer that was overtaken.
             return new.data_version == known;
         }
-        let own = self.publishing || !self.doubts.is_empty();
-        if by == By::Unknown && own && new.data_version > known {
+        let may_be_own = match (by, self.doubt.is_some()) {
+            (By::Unknown, in_doubt) => self.publishing || in_doubt,
+            // One that is the next version leaves none for what is in doubt.
+            (By::Own, in_doubt) => in_doubt && new.data_version > known + 1,
+        };
+        if may_be_own && new.data_version > known {
             // The contents wait until it is known whose they are; names, owners and times are what this one says.
             self.attributes = of_contents(self.attributes, new);
             return false;
@@ -176,6 +180,7 @@ impl State {
             self.blocks.clear();
             self.foreign += 1;
         }
+        let end = self.attributes.size;
         let overtaken = new.generation < self.attributes.generation;
         self.attributes = if overtaken { of_contents(new, self.attributes) } else { new };
         if !same {
@@ -183,13 +188,13 @@ impl State {
             self.foreign += 1;
         }
         if self.attributes.data_version > known {
-            // They were asked for at the version before.
-            self.doubts.clear();
+            // It was asked for at the version before.
+            self.doubt = None;
         }
         if let Some(from) = self.appended_from
-            && new.size > from
+            && (new.size > from || new.size < from && from == end)
         {
-            self.relocate(from, new.size - from);
+            self.relocate(from, new.size);
         }
         true
     }
@@ -220,14 +225,14 @@ impl State {
             self.dirty_since.get_or_insert(now);
         }
     }
-    /// Somebody else made the file longer: what was appended here goes behind that.
-    fn relocate(&mut self, from: u64, by: u64) {
-        if !self.comes_nearer(by) {
+    /// Somebody else made the file longer, or cut it: what was appended here goes behind its end.
+    fn relocate(&mut self, from: u64, to: u64) {
+        if to < from || !self.comes_nearer(to - from) {
             self.recall(self.fresh.unwrap_or_default());
         }
-        self.dirty.shift(from, by);
-        self.blocks.cut(from, u64::MAX);
-        self.appended_from = Some(from + by);
+        self.dirty.shift(from, to);
+        self.blocks.cut(from.min(to), u64::MAX);
+        self.appended_from = Some(to);
     }
     fn settle(&mut self) {
         if self.dirty.is_empty() {
@@ -235,7 +240,7 @@ impl State {
             if self.flights.is_empty() && self.in_place.under_way.is_none() {
                 self.unpublished_since = None;
                 self.appended_from = None;
-                self.doubts.clear();
+                self.doubt = None;
                 if self.in_place.untold.is_none() {
                     self.mtime_ns = None;
                     self.wrote_ns = 0;
@@ -301,7 +306,7 @@ impl FileData {
             in_place: InPlace::default(),
             unpublished_since: None,
             appended_from: None,
-            doubts: Vec::new(),
+            doubt: None,
             rivals: Rivals::default(),
             mtime_ns: None,
             wrote_ns: 0,
@@ -444,9 +449,10 @@ impl FileData {
                 break;
             }
             self.wait_for_publish(found.data_version).await;
-            if self.data_version() >= found.data_version || self.settles(found).await? {
+            if self.data_version() >= found.data_version {
                 break;
             }
+            self.settle_doubt().await?;
         }
         Ok(self.attributes())
     }
@@ -505,7 +511,7 @@ impl FileData {
         state.wrote_later();
         state.dirty_since.get_or_insert(now);
         state.unpublished_since.get_or_insert(now);
-        state.writes_over_doubts(offset, offset + data.len() as u64);
+        state.writes_over_doubt(offset, offset + data.len() as u64);
         state.dirty.write(offset, data);
     }
     /// The modification time was set: what is published later does not change it.

@@ -4,6 +4,7 @@ use super::keep_alive::keep_alive_task;
 use super::route::To;
 use super::session::{Session, SlotLease};
 use super::shards::KnownShards;
+use crate::again::{Again, Sent};
 use crate::cluster::Cluster;
 use crate::credentials::Credentials;
 use crate::encoded_message::{Coming, EncodedMessage};
@@ -308,7 +309,7 @@ impl MetaCaller {
         opcode: Opcode,
         request: EncodedMessage,
     ) -> Result<EncodedMessage> {
-        match self.attempts(to, opcode, request, self.patient()).await {
+        match self.attempts(to, opcode, request.clone(), self.patient()).await {
             Ok(answer) => {
                 lease.finish();
                 Ok(answer)
@@ -339,7 +340,30 @@ impl MetaCaller {
                 lease.unused();
                 Err(self.cluster.gave_up(what, false, last))
             }
-            Err(Failure::GaveUp { sent: true, last }) => Err(self.cluster.gave_up(what, true, last)),
+            // The slot is used no more.
+            Err(Failure::GaveUp { sent: true, last }) => {
+                let sent = Sent { partition: to.partition, by: to.by.to_vec(), opcode, request };
+                let seconds = self.cluster.patience.as_secs();
+                let again = Some(Again(Arc::new(sent)));
+                Err(ClientError::OutcomeUnknown { what: what.into(), seconds, last, again })
+            }
+        }
+    }
+
+    /// What came of something that was sent before; it is done now if it was not.
+    pub(crate) async fn ask_again<A: prost::Message + Default>(&self, what: &str, again: &Again) -> Result<A> {
+        let Sent { partition, by, opcode, request } = &*again.0;
+        let to = To { partition: *partition, by };
+        match self.attempts(to, *opcode, request.clone(), self.patient()).await {
+            Ok(answer) => self.done(what, answer),
+            // What refuses the connection says nothing of it.
+            Err(Failure::Final { error, refused: true, .. }) => {
+                Err(self.cluster.gave_up(what, true, error.to_string()))
+            }
+            Err(Failure::Final { error, .. }) => {
+                Err(ClientError::Remote { what: what.into(), error: Refusal::of_wire(error) })
+            }
+            Err(Failure::GaveUp { last, .. }) => Err(self.cluster.gave_up(what, true, last)),
         }
     }
 

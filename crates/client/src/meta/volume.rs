@@ -17,6 +17,7 @@ use super::call::MetaCaller;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
 use super::shards::Places;
+use crate::again::Again;
 use crate::append::stream::WriteStream;
 use crate::append::streams::Streams;
 use crate::append::target::Target;
@@ -334,6 +335,10 @@ impl Volume {
         let set = Some(SetattrRequest { inode, ..set.to_wire() });
         let make = |header| PublishAttributesRequest { header: Some(header), publish, attributes: set };
         attributes(self.mutate(shown_as, inode, Opcode::PublishAttributes, make).await?)
+    }
+    /// What came of a publish without an answer.
+    pub(crate) async fn publish_again(&self, shown_as: &[u8], again: &Again) -> Result<Attributes> {
+        attributes(self.caller.ask_again(&shown(shown_as), again).await?)
     }
     /// A page of the extents that overlap the range, for readers and writers of this library.
     pub(crate) async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {

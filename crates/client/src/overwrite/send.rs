@@ -109,6 +109,7 @@ impl Volume {
                 what: "overwriting".into(),
                 seconds: 0,
                 last: error.to_string(),
+                again: None,
             };
             match ended {
                 Ok((_, Ok(Overwritten::InPlace))) => {}
@@ -189,13 +190,14 @@ async fn send(
                 what,
                 seconds: cluster.clock.now().since(started).as_secs(),
                 last,
+                again: None,
             });
         }
         let last = match attempt(cluster, right, &number, batch).await {
             // What was sent before may still arrive: whoever gives the lease back has to know.
             Attempt::Done(Overwritten::NewSpace { why }) if unknown => {
                 let seconds = cluster.clock.now().since(started).as_secs();
-                return Err(ClientError::OutcomeUnknown { what, seconds, last: why });
+                return Err(ClientError::OutcomeUnknown { what, seconds, last: why, again: None });
             }
             Attempt::Done(outcome) => {
                 if outcome == Overwritten::InPlace {
@@ -215,7 +217,7 @@ async fn send(
         if cluster.clock.now().since(started) > patience {
             let (seconds, last) = (patience.as_secs(), last.text());
             return Err(match unknown {
-                true => ClientError::OutcomeUnknown { what, seconds, last },
+                true => ClientError::OutcomeUnknown { what, seconds, last, again: None },
                 false => ClientError::Unreachable { what, tried: batch.chunk.pg.to_string(), seconds, last },
             });
         }

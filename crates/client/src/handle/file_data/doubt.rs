@@ -1,58 +1,77 @@
-//! Appends whose publish got no answer.
+//! An append whose publish got no answer: it is in doubt.
 //!
-//! Such a publish names the version of the contents that it was asked for at, so it is done at that version or never.
-//! Until the version is another one it may still be done, and what it named is remembered: a longer file may be its
-//! own. When the servers tell of a later version it is looked whether the file names those extents. If so the bytes
-//! stand where they were laid, once; if not they never will, and go behind the new end. Invariant: as long as something
-//! is in doubt, no later version of the contents is taken from an answer that does not settle it.
+//! Such a publish is sent again, as it was, before anything else is published: the servers know it by its session, slot
+//! and number, so it is done once, and the answer says what came of it. In between it may be done at any time: a longer
+//! file may be its own. Where its session has ended it is looked whether the file names its extents. If it was done the
+//! bytes stand where they were laid; if it never will be they go behind the new end. Invariants: a publish is in doubt
+//! alone; as long as it is, no later version of the contents is taken from an answer that does not settle it.
 use super::{By, FileData, State};
+use crate::again::Again;
 use crate::attributes::Attributes;
-use crate::error::{ClientError, Result};
-use cairn_types::ErrorCode;
-use cairn_wire::common::Extent;
+use crate::error::Result;
+use cairn_types::{ErrorCode, Time};
+use cairn_wire::common::{Extent, StripeSet};
 use std::sync::Arc;
 
-/// Publishes of a file without an answer; each was begun after the servers had answered another call.
-const DOUBTS_MAX: usize = 16;
-
-/// Extents that the file may or may not name.
+/// What the file may or may not name.
 pub(super) struct Doubt {
+    /// None: its session has ended.
+    again: Option<Again>,
     extents: Vec<Extent>,
-    /// Something was written over them since.
-    written_over: bool,
+    sets: Vec<StripeSet>,
+    /// Ranges of them over which nothing was written here since.
+    as_sent: Vec<(u64, u64)>,
 }
 
 impl Doubt {
     fn end(&self) -> u64 {
         self.extents.last().map_or(0, |extent| extent.file_offset + extent.length)
     }
-    fn overlaps(&self, from: u64, to: u64) -> bool {
-        self.extents.iter().any(|extent| extent.file_offset < to && from < extent.file_offset + extent.length)
+    fn written_over(&mut self, from: u64, to: u64) {
+        let cut = |(first, end): (u64, u64)| [(first, end.min(from)), (first.max(to), end)];
+        let left = self.as_sent.drain(..).flat_map(cut).filter(|(first, end)| first < end).collect();
+        self.as_sent = left;
     }
+}
+
+/// What came of it.
+enum Outcome {
+    /// With this answer.
+    Answered(Attributes),
+    /// The file of this version names it.
+    Named(Attributes),
+    Never,
+    /// The file changed while it was looked at.
+    Again,
 }
 
 impl State {
     /// The publish of a batch of flights that appends has no answer.
-    pub(super) fn doubts_append(&mut self, extents: &[Extent], batch: &[u64]) {
-        let mut doubt = Doubt { extents: extents.to_vec(), written_over: false };
+    pub(super) fn doubts_append(
+        &mut self,
+        (extents, sets): (&[Extent], &[StripeSet]),
+        again: Option<Again>,
+        batch: &[u64],
+    ) {
+        let as_sent = extents.iter().map(|extent| (extent.file_offset, extent.file_offset + extent.length)).collect();
+        let mut doubt = Doubt { again, extents: extents.to_vec(), sets: sets.to_vec(), as_sent };
         let later = self.flights.iter().filter(|flight| !batch.contains(&flight.id)).map(|flight| &flight.data);
-        let mut newer = later.chain([&self.dirty]).flat_map(|data| data.spans());
-        doubt.written_over = newer.any(|(from, to)| doubt.overlaps(from, to));
-        self.doubts.push(Arc::new(doubt));
+        for (from, to) in later.chain([&self.dirty]).flat_map(|data| data.spans()) {
+            doubt.written_over(from, to);
+        }
+        self.doubt = Some(Arc::new(parking_lot::Mutex::new(doubt)));
     }
     /// Something is written, which goes over what is in doubt there.
-    pub(super) fn writes_over_doubts(&mut self, from: u64, to: u64) {
-        for doubt in self.doubts.iter_mut().filter(|doubt| doubt.overlaps(from, to)) {
-            *doubt = Arc::new(Doubt { extents: doubt.extents.clone(), written_over: true });
+    pub(super) fn writes_over_doubt(&self, from: u64, to: u64) {
+        if let Some(doubt) = &self.doubt {
+            doubt.lock().written_over(from, to);
         }
     }
     /// What was in doubt is in the file.
-    fn was_done(&mut self, doubt: &Doubt, now: cairn_types::Time) {
+    fn was_done(&mut self, doubt: &Doubt, now: Time) {
         self.recall(now);
-        if !doubt.written_over {
-            for extent in &doubt.extents {
-                self.dirty.cut(extent.file_offset, extent.file_offset + extent.length);
-            }
+        for (from, to) in &doubt.as_sent {
+            self.dirty.cut(*from, *to);
         }
         self.stand_up_to(doubt.end());
     }
@@ -67,55 +86,66 @@ impl State {
 }
 
 impl FileData {
-    /// Whether it is known of everything before the next publish if it was done. More of it is not sent otherwise.
-    pub(super) async fn settle_doubts(&self) -> Result<()> {
-        match self.state.lock().doubts.len() {
-            0 => return Ok(()),
-            DOUBTS_MAX => {
-                let text = "the last publishes of it were not answered; cairn admin status shows whether all servers \
-                            do, and what was appended is kept until then";
-                return Err(ClientError::remote(&self.what(), ErrorCode::DeadlineExceeded, text));
-            }
-            _ => {}
+    /// Finds out what came of the publish that is in doubt, if one is.
+    pub(super) async fn settle_doubt(&self) -> Result<()> {
+        loop {
+            let Some(doubt) = self.state.lock().doubt.clone() else { return Ok(()) };
+            let (again, extents) = {
+                let doubt = doubt.lock();
+                (doubt.again.clone(), doubt.extents.clone())
+            };
+            let outcome = self.outcome_of(again.as_ref(), &extents).await?;
+            let now = self.now();
+            self.with(0, |state| {
+                // Another call may have found out as well.
+                if !state.doubt.as_ref().is_some_and(|known| Arc::ptr_eq(known, &doubt)) {
+                    return;
+                }
+                let doubt = doubt.lock();
+                match outcome {
+                    Outcome::Again => return,
+                    Outcome::Never => state.doubt = None,
+                    Outcome::Answered(answer) => {
+                        state.was_done(&doubt, now);
+                        state.doubt = None;
+                        if state.learn(answer, now, By::Own) && state.attributes.data_version == answer.data_version {
+                            Self::published(state, &doubt.extents, &doubt.sets);
+                        } else {
+                            state.forget_contents();
+                        }
+                    }
+                    Outcome::Named(found) => {
+                        state.was_done(&doubt, now);
+                        state.doubt = None;
+                        state.learn(found, now, By::Unknown);
+                    }
+                }
+                state.settle();
+            });
         }
-        self.refresh().await.map(drop)
     }
-    /// The file has a later version of the contents than is known: which of what is in doubt does it name? True: that
-    /// is settled, and the version taken, or nothing is in doubt.
-    pub(super) async fn settles(&self, found: Attributes) -> Result<bool> {
-        let (doubts, known) = {
-            let state = self.state.lock();
-            (state.doubts.clone(), state.attributes.data_version)
-        };
-        let mut done = None;
-        for doubt in &doubts {
-            match self.names_of(doubt, found.data_version).await? {
-                None => return Ok(false),
-                Some(false) => {}
-                Some(true) => done = Some(doubt.clone()),
+    async fn outcome_of(&self, again: Option<&Again>, extents: &[Extent]) -> Result<Outcome> {
+        if let Some(again) = again {
+            match self.volume.publish_again(&self.shown_as, again).await {
+                Ok(answer) => return Ok(Outcome::Answered(answer)),
+                Err(error) => match error.code() {
+                    // Nothing more comes from that session.
+                    Some(ErrorCode::SessionEnded | ErrorCode::WrongSession | ErrorCode::BadSequence) => {}
+                    Some(code) if is_verdict(code) => return Ok(Outcome::Never),
+                    _ => return Err(error),
+                },
             }
         }
-        let now = self.now();
-        Ok(self.with(0, |state| {
-            let same = state.doubts.len() == doubts.len() && state.attributes.data_version == known;
-            if !same || state.publishing {
-                return false;
-            }
-            if let Some(done) = done {
-                // As it is now: something may have been written over it meanwhile.
-                let at = doubts.iter().position(|doubt| Arc::ptr_eq(doubt, &done));
-                let doubt = at.and_then(|at| state.doubts.get(at)).cloned().unwrap_or(done);
-                state.was_done(&doubt, now);
-            }
-            state.doubts.clear();
-            state.learn(found, now, By::Unknown);
-            state.settle();
-            true
-        }))
+        let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
+        Ok(match self.names_of(extents, found.data_version).await? {
+            Some(true) => Outcome::Named(found),
+            Some(false) => Outcome::Never,
+            None => Outcome::Again,
+        })
     }
     /// Whether the file of that version names any of the extents; `None`: it is of another version by now.
-    async fn names_of(&self, doubt: &Doubt, version: u64) -> Result<Option<bool>> {
-        for extent in &doubt.extents {
+    async fn names_of(&self, extents: &[Extent], version: u64) -> Result<Option<bool>> {
+        for extent in extents {
             let (mut at, to) = (extent.file_offset, extent.file_offset + extent.length);
             while at < to {
                 let page = self.volume.extents(self.inode, at, to - at).await.map_err(|e| self.named(e))?;
@@ -131,6 +161,21 @@ impl FileData {
         }
         Ok(Some(false))
     }
+}
+
+/// Whoever executed it says so, or would: whatever is refused before says nothing of an earlier attempt.
+fn is_verdict(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Conflict
+            | ErrorCode::NotFound
+            | ErrorCode::Stale
+            | ErrorCode::PermissionDenied
+            | ErrorCode::QuotaExceeded
+            | ErrorCode::NoSpace
+            | ErrorCode::FileTooLarge
+            | ErrorCode::InvalidArgument
+    )
 }
 
 /// It names bytes of the other one, at their place. Space is used once, so nobody else's are there.

@@ -256,7 +256,7 @@ impl FileData {
         let carried = tokio::time::timeout(CARRY_OUT_MAX, self.carry_out(&plan)).await;
         let outcomes = carried.unwrap_or_else(|_| {
             let (seconds, last) = (CARRY_OUT_MAX.as_secs(), "members take too long".to_owned());
-            Err(ClientError::OutcomeUnknown { what: self.what(), seconds, last })
+            Err(ClientError::OutcomeUnknown { what: self.what(), seconds, last, again: None })
         });
         if outcomes.is_err() {
             self.state.lock().in_place.unanswered = true;
@@ -318,13 +318,15 @@ impl FileData {
         match self.volume.take_lease(self.inode, &self.shown_as).await {
             Ok(Some((lease, attributes))) => {
                 let now = self.now();
-                self.with(0, |state| {
+                let fits = self.with(0, |state| {
                     state.in_place.lease = Some(lease.clone());
                     // What changed before the grant makes what is cached of the extents old.
                     state.learn(attributes, now, By::Unknown);
+                    state.attributes.data_version == attributes.data_version
                 });
                 self.watch(&lease);
-                Some(lease)
+                // Else something is in doubt, and the extents are those of before.
+                fits.then_some(lease)
             }
             Ok(None) => {
                 self.was_wanted();

@@ -64,7 +64,7 @@ impl FileData {
                 let cluster = self.volume.cluster();
                 tokio::time::sleep(cluster.jitter(Duration::from_millis(tries.min(20)))).await;
             }
-            self.settle_doubts().await?;
+            self.settle_doubt().await?;
             if self.has_rows() {
                 self.flush_rows().await?;
             }
@@ -125,7 +125,7 @@ impl FileData {
         loop {
             let front = self.state.lock().flights.front().filter(|front| front.id <= last).cloned();
             let Some(front) = front else { break };
-            self.settle_doubts().await?;
+            self.settle_doubt().await?;
             let told = async { if self.goes_along() { Ok(()) } else { self.send_later().await } };
             let (_, told) = tokio::join!(front.wait(), told);
             told?;
@@ -248,7 +248,12 @@ impl FileData {
                     self.were_shown(body.session, &extents, shown.take());
                     if appends {
                         let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
-                        self.state.lock().doubts_append(&extents, &ids);
+                        let again = error.again().cloned();
+                        self.state.lock().doubts_append((&extents, &sets), again, &ids);
+                        drop(publishing);
+                        // If that is not answered either, the next flush asks.
+                        self.settle_doubt().await.map_err(|_| error)?;
+                        return Err(ClientError::Changed { what: self.what() });
                     }
                     let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
                     if !self.names(&extents, found.data_version).await? {
