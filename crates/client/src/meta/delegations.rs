@@ -47,6 +47,8 @@ struct Table {
     held: BTreeMap<u64, Arc<Held>>,
     /// Partition and number.
     disowned: BTreeSet<(u32, u64)>,
+    /// Nothing more is asked for or entered.
+    closed: bool,
 }
 
 impl Delegations {
@@ -78,13 +80,15 @@ impl Delegations {
 
     /// Whether another one is asked for.
     fn has_room(&self) -> bool {
-        self.table.lock().held.len() < HELD_MAX
+        let table = self.table.lock();
+        !table.closed && table.held.len() < HELD_MAX
     }
 
-    /// It is led from now on. False: it was wanted before that was known here, and is given back.
+    /// It is led from now on. False: it was wanted before that was known here, or nothing is to be led any more, and it
+    /// is given back.
     fn enter(&self, held: &Arc<Held>, covered: RangeInclusive<u64>) -> bool {
         let mut table = self.table.lock();
-        if table.disowned.remove(&(held.partition, held.number)) {
+        if table.disowned.remove(&(held.partition, held.number)) || table.closed {
             return false;
         }
         table.held.insert(held.number, held.clone());
@@ -157,11 +161,21 @@ impl Delegations {
         failed.map_or(Ok(()), |error| Err(refused("changes in delegated directories", error)))
     }
 
-    /// Ends all with everything stored, but for what was lost before. False: that took longer than `patience`.
+    /// Ends all with everything stored, but for what was lost, which the log tells; none begins before
+    /// [`lead_again`](Self::lead_again). False: that took longer than `patience`.
     pub(super) async fn end_all(&self, patience: Duration) -> bool {
-        let all = if self.is_any() { self.all() } else { Vec::new() };
-        let ends = futures_util::future::join_all(all.iter().map(|held| held.end()));
+        let all: Vec<_> = {
+            let mut table = self.table.lock();
+            table.closed = true;
+            table.held.values().cloned().collect()
+        };
+        let ends = futures_util::future::join_all(all.iter().map(|held| held.end_quietly()));
         tokio::time::timeout(patience, ends).await.is_ok()
+    }
+
+    /// Behind [`end_all`](Self::end_all).
+    pub(super) fn lead_again(&self) {
+        self.table.lock().closed = false;
     }
 }
 

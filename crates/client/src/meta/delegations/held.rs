@@ -218,6 +218,13 @@ impl Held {
         }
     }
 
+    /// The same; what was lost is no error of whoever syncs everything behind it.
+    pub(super) async fn end_quietly(&self) {
+        if self.end().await.is_err() {
+            self.core.lock().is_told = true;
+        }
+    }
+
     async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Told {
         let (tell, told) = oneshot::channel();
         {

@@ -173,6 +173,10 @@ impl MetaCaller {
         self.shared.delegations.end_all(patience).await
     }
 
+    pub(in crate::meta) fn lead_again(&self) {
+        self.shared.delegations.lead_again();
+    }
+
     /// The delegation that covers an inode.
     pub(in crate::meta) fn led_by(&self, inode: u64) -> Option<u64> {
         self.shared.delegations.of(inode)
