@@ -179,7 +179,10 @@ impl Worker {
         let locked: Vec<u64> = left.iter().filter(|left| left.locked).map(|left| left.state.handle).collect();
         let lost = match count {
             0 => Vec::new(),
-            _ => vfs.restore(left.into_iter().map(|left| left.state).collect()).await,
+            _ => tokio::select! {
+                lost = vfs.restore(left.into_iter().map(|left| left.state).collect()) => lost,
+                never = sessions::end_wanted(&vfs, table.session()) => match never {},
+            },
         };
         locked.into_iter().for_each(|handle| vfs.lose_locks(Handle(handle)));
         sessions::end_dead(&vfs, table.session());

@@ -3,10 +3,11 @@
 //! A directory that was made with [`Volume::leading`](crate::Volume::leading) may be led: what is done below it is
 //! answered here, by the machine of `cairn-delegate-core`, and stored behind. One idea a file: which numbers are led
 //! ([`ranges`]), a delegation with its machine ([`held`]), who sends its batches ([`send`]), which requests are for it
-//! ([`way`]), how it begins and is given back ([`grant`]).
+//! ([`way`]), how it begins and is given back ([`grant`]), what a dead process led ([`dead`]).
 //!
 //! Invariants: a number is entered at most once, and never after the partition wanted it back while nobody here knew
 //! of it. What was lost stays in the table, so that whoever comes to it gets an error instead of half of the truth.
+mod dead;
 mod grant;
 mod held;
 mod ranges;

@@ -12,7 +12,7 @@ use cairn_types::{ErrorCode, InodeId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -43,6 +43,25 @@ impl LocalServers for Lossy {
         Box::pin(async move {
             let answer = call.await;
             if is_lost { Err(CallError::Unknown { addr, cause: Unknown::Deadline }) } else { answer }
+        })
+    }
+}
+
+/// The cluster, until its client is dead.
+struct Dying {
+    servers: Arc<Fake>,
+    is_dead: AtomicBool,
+}
+
+impl LocalServers for Dying {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        if !self.is_dead.load(Ordering::Relaxed) {
+            return self.servers.call(address, opcode, message, payload, deadline);
+        }
+        let addr = address.to_owned();
+        Box::pin(async move {
+            tokio::time::sleep(deadline).await;
+            Err(CallError::Unknown { addr, cause: Unknown::Deadline })
         })
     }
 }
@@ -256,4 +275,30 @@ async fn a_session_that_is_left_stores_what_waits() {
     for name in ["before", "behind"] {
         assert!(other.lookup(top.inode, name.as_bytes(), b"f").await.is_ok(), "{name}");
     }
+}
+
+/// Everybody would wait for the lease of a process that is dead, its successor with open files first.
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_process_led_ends_when_it_is_wanted() {
+    let (cluster, _leading, (_second, other)) = start().await;
+    let servers = Arc::new(Dying { servers: cluster.fake.clone(), is_dead: AtomicBool::new(false) });
+    let client = cluster.connect_through(servers.clone()).await;
+    let volume = client.volume("default").await.expect("the volume").leading();
+    let top = make_top(&volume).await;
+    let file = make_file(&volume, top.inode, "f").await;
+    volume.open_for_read_at(top.inode, b"f", b"f", 4, 1).await.expect("opened");
+    volume.unlink_at(top.inode, b"f", b"f").await.expect("removed");
+    volume.commit(top.inode).await.expect("stored");
+    let session = volume.session_number().await.expect("a session");
+    servers.is_dead.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let names = tokio::select! {
+        listed = other.readdir(top.inode, b"", false) => listed.expect("listed").entries.len(),
+        never = other.end_wanted_of(session) => match never {},
+    };
+    assert_eq!(names, 0);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(other.getattr(file.inode).await.expect("its session lives and holds it").nlink, 0);
+    other.end_session_of(session).await.expect("ended");
+    assert!(other.getattr(file.inode).await.is_err());
 }
