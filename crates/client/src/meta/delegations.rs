@@ -41,6 +41,8 @@ const DISOWNED_MAX: usize = 1024;
 pub(crate) struct Delegations {
     ranges: Arc<Ranges>,
     table: Mutex<Table>,
+    /// What the partition is told of at this moment, by session and number.
+    giving: Mutex<BTreeSet<(u64, u64)>>,
 }
 
 #[derive(Default)]
@@ -82,7 +84,7 @@ impl Delegations {
     /// Whether another one is asked for.
     fn has_room(&self) -> bool {
         let table = self.table.lock();
-        !table.closed && table.held.len() < HELD_MAX
+        !table.closed && table.held.values().filter(|held| !held.is_lost()).count() < HELD_MAX
     }
 
     /// It is led from now on. False: it was wanted before that was known here, or nothing is to be led any more, and it
