@@ -38,7 +38,9 @@ const RETRY: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(2);
 /// A worker that hangs gets this time to write out.
 const HUNG_SYNC: Duration = Duration::from_secs(10);
-/// Beside the mount's `timeout`, for a hand-over in all: less than its supervisor waits.
+/// Beside the mount's `timeout`, for what is stored before a hand-over, and for a hand-over in all: less than its
+/// supervisor waits.
+const SETTLE_SLACK: Duration = Duration::from_secs(4);
 const HAND_OVER_SLACK: Duration = Duration::from_secs(12);
 /// What could not be written at the end of a mount is tried again after this.
 const WRITE_AGAIN: Duration = Duration::from_secs(2);
@@ -292,15 +294,14 @@ impl Worker {
         let vfs = &self.session.vfs;
         let limit = vfs.options().timeout;
         let settled = async {
-            match vfs.end_leading(limit).await {
-                true => self.sync().await,
-                false => {
-                    Err(Failure::new(Kind::Unreachable, "changes in directories that it leads are not stored yet"))
-                }
+            // Where nothing waits, only others do, until its session ends.
+            if !vfs.end_leading(limit).await && vfs.volume().led_counts().1 > 0 {
+                return Err(Failure::new(Kind::Unreachable, "changes in directories that it leads are not stored yet"));
             }
+            self.sync().await
         };
         let text = || format!("not everything could be stored within {} s", limit.as_secs());
-        let settled = tokio::time::timeout(limit, settled).await;
+        let settled = tokio::time::timeout(limit + SETTLE_SLACK, settled).await;
         let settled = settled.unwrap_or_else(|_| Err(Failure::new(Kind::Unreachable, text())));
         if settled.is_err() {
             vfs.lead_again();
