@@ -209,20 +209,23 @@ fn an_upgrade_that_cannot_store_everything_is_refused() {
     if skipped() {
         return;
     }
-    let datas = ["data1", "data2", "data3"];
-    let mut cluster = Cluster::start(SMALL);
-    let (one, two) = (Mount::new(&cluster, "one", "/", "lease=new,timeout=5"), Mount::new(&cluster, "two", "/", ""));
+    let cluster = Cluster::start(SMALL);
+    let datas = |signal: &str| {
+        let pids = ["data1", "data2", "data3"].map(|name| cluster.pid(name).to_string());
+        assert!(Command::new("kill").arg(signal).args(pids).status().expect("kill").success());
+    };
+    let (one, two) = (Mount::new(&cluster, "one", "/", "lease=new,timeout=4"), Mount::new(&cluster, "two", "/", ""));
     let top = lead(&one, "top");
     let mut file = File::create(top.join("open")).expect("create");
     file.write_all(b"not synced").expect("write");
     File::create(top.join("name")).expect("create");
-    datas.iter().for_each(|name| cluster.kill(name));
+    datas("-STOP");
     let (worker, dir) = (one.worker(), one.dir.to_str().expect("a temporary path"));
     let upgraded = one.cairn(&["mount", "--upgrade", dir]);
     let said = text(&upgraded.stderr);
     assert!(!upgraded.status.success() && said.contains("the old worker goes on"), "{said}");
     assert_eq!(one.worker(), worker);
-    datas.iter().for_each(|name| cluster.restart(name));
+    datas("-CONT");
     until("the data is stored", || file.sync_all().is_ok());
     // It leads as before, and what waits when it is handed over is stored.
     let other = lead(&one, "other");
