@@ -293,16 +293,18 @@ impl Worker {
     async fn settle(&self) -> Result<()> {
         let vfs = &self.session.vfs;
         let limit = vfs.options().timeout;
+        let until = Instant::now() + limit + SETTLE_SLACK;
         let settled = async {
             // Where nothing waits, only others do, until its session ends.
             if !vfs.end_leading(limit).await && vfs.volume().led_counts().1 > 0 {
                 return Err(Failure::new(Kind::Unreachable, "changes in directories that it leads are not stored yet"));
             }
-            self.sync().await
+            let until = until.min(Instant::now() + limit);
+            let text = || format!("not everything could be stored within {} s", limit.as_secs());
+            let synced = tokio::time::timeout_at(until, self.sync()).await;
+            synced.unwrap_or_else(|_| Err(Failure::new(Kind::Unreachable, text())))
         };
-        let text = || format!("not everything could be stored within {} s", limit.as_secs());
-        let settled = tokio::time::timeout(limit + SETTLE_SLACK, settled).await;
-        let settled = settled.unwrap_or_else(|_| Err(Failure::new(Kind::Unreachable, text())));
+        let settled = settled.await;
         if settled.is_err() {
             vfs.lead_again();
         }

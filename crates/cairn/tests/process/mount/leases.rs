@@ -217,9 +217,9 @@ fn an_upgrade_that_cannot_store_everything_is_refused() {
     let (one, two) = (Mount::new(&cluster, "one", "/", "lease=new,timeout=4"), Mount::new(&cluster, "two", "/", ""));
     let top = lead(&one, "top");
     let mut file = File::create(top.join("open")).expect("create");
+    datas("-STOP");
     file.write_all(b"not synced").expect("write");
     File::create(top.join("name")).expect("create");
-    datas("-STOP");
     let (worker, dir) = (one.worker(), one.dir.to_str().expect("a temporary path"));
     let upgraded = one.cairn(&["mount", "--upgrade", dir]);
     let said = text(&upgraded.stderr);
