@@ -4,6 +4,7 @@ use super::{Mount, SMALL, skipped};
 use crate::members::leader;
 use crate::support::{Cluster, Shape, text};
 use crate::wait::until;
+use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -210,23 +211,26 @@ fn an_upgrade_that_cannot_store_everything_is_refused() {
         return;
     }
     let cluster = Cluster::start(SMALL);
-    let datas = |signal: &str| {
-        let pids = ["data1", "data2", "data3"].map(|name| cluster.pid(name).to_string());
-        assert!(Command::new("kill").arg(signal).args(pids).status().expect("kill").success());
+    // Not by a command: each that begins closes its copy of the open file, and waits for the data servers.
+    let datas = |signal: Signal| {
+        for name in ["data1", "data2", "data3"] {
+            let pid = Pid::from_raw(cluster.pid(name) as i32).expect("a process");
+            rustix::process::kill_process(pid, signal).expect("a signal");
+        }
     };
     let (one, two) = (Mount::new(&cluster, "one", "/", "lease=new,timeout=4"), Mount::new(&cluster, "two", "/", ""));
     let top = lead(&one, "top");
     let mut file = File::create(top.join("open")).expect("create");
-    datas("-STOP");
+    let (worker, dir) = (one.worker(), one.dir.to_str().expect("a temporary path"));
+    datas(Signal::STOP);
     file.write_all(b"not synced").expect("write");
     File::create(top.join("name")).expect("create");
-    let (worker, dir) = (one.worker(), one.dir.to_str().expect("a temporary path"));
     let upgraded = one.cairn(&["mount", "--upgrade", dir]);
     let said = text(&upgraded.stderr);
     assert!(!upgraded.status.success() && said.contains("the old worker goes on"), "{said}");
-    assert_eq!(one.worker(), worker);
-    datas("-CONT");
+    datas(Signal::CONT);
     until("the data is stored", || file.sync_all().is_ok());
+    assert_eq!(one.worker(), worker);
     // It leads as before, and what waits when it is handed over is stored.
     let other = lead(&one, "other");
     File::create(other.join("later")).expect("create");
