@@ -139,10 +139,16 @@ impl Delegate {
         self.clock.at(now)
     }
 
-    /// When [`Input::Tick`] is due at the latest.
-    pub fn tick_at(&self) -> Time {
-        let idle = self.used + self.config.idle;
-        self.queue.oldest().map_or(idle, |oldest| idle.min(oldest + self.config.flush_age))
+    /// When [`Input::Tick`] is due at the latest; behind one it is later, or none. None while only an answer can change
+    /// anything.
+    pub fn tick_at(&self) -> Option<Time> {
+        let waits = self.call.is_some() || matches!(self.removing, Some((_, true)));
+        if self.is_over() || waits {
+            return None;
+        }
+        let idle = (self.state == State::Led).then(|| self.used + self.config.idle);
+        let flush = self.queue.oldest().map(|oldest| oldest + self.config.flush_age);
+        idle.into_iter().chain(flush).min()
     }
 
     /// Something happens.
@@ -155,17 +161,15 @@ impl Delegate {
             },
             Input::RemoveTop { id } => self.remove_top(id, out),
             Input::TopRemoved { gone } => self.top_removed(gone, out),
+            Input::Withdrawn { id } => self.withdrawn(id, out),
             Input::Answered { call, answer } => self.answered(now, call, answer, out),
             Input::Unanswered { call } => self.send_again(call, out),
             Input::Renewed { sent } => self.renewed(sent, out),
             Input::SessionEnded => self.session_ended(out),
             Input::Wanted => self.begin_end(),
-            Input::Tick => {
-                let is_idle = now >= self.used + self.config.idle;
-                if is_idle || self.part.counters().inodes > self.config.inodes {
-                    self.begin_end();
-                }
-            }
+            Input::Tick if now >= self.used + self.config.idle => self.begin_end(),
+            Input::Tick => {}
+            Input::Broken => self.broken(out),
         }
         self.pump(now, out);
         self.commit(out);
@@ -275,6 +279,8 @@ impl Delegate {
             // What came too late says nothing of what is under way.
             Err(_) if !is_present => {}
             Err(error) if error.retry() != RetryClass::Never => self.send_again(call, out),
+            // It has ended there, and nothing was left.
+            Err(error) if error.code == ErrorCode::Stale && self.queue.is_empty() => self.ended(out),
             Err(error) => {
                 let text = format!("the partition refuses what was answered here: {}", error.message);
                 self.lose(WireError::new(ErrorCode::Internal, text), true, out);
@@ -305,7 +311,11 @@ impl Delegate {
                 self.begin_end();
             }
         }
-        while !self.part.tidy_own() {}
+        // What is left goes with the next answer.
+        let _all = self.part.tidy_own();
+        if self.part.counters().inodes > self.config.inodes {
+            self.begin_end();
+        }
         self.wake(out);
     }
 

@@ -29,6 +29,21 @@ impl Delegate {
         if gone { self.ended(out) } else { self.wake(out) }
     }
 
+    /// Who removes it is not there any more: it goes on.
+    pub(crate) fn withdrawn(&mut self, id: RequestId, out: &mut Vec<Output>) {
+        if self.removing.is_some_and(|(of, _)| of == id) {
+            self.top_removed(false, out);
+        }
+    }
+
+    /// What is here is half done: nothing is answered from it, and nothing more of it stored.
+    pub(crate) fn broken(&mut self, out: &mut Vec<Output>) {
+        if !self.is_over() {
+            let text = "a fault of the program while a directory was led: what was not stored yet is lost";
+            self.lose(WireError::new(ErrorCode::Internal, text), true, out);
+        }
+    }
+
     /// The partition says that it has ended, without any refusal.
     pub(crate) fn ended(&mut self, out: &mut Vec<Output>) {
         if !self.queue.is_empty() {
@@ -67,6 +82,7 @@ impl Delegate {
         }
         self.call = None;
         self.state = State::Lost(error.clone());
+        self.part.forget_all();
         self.let_remove(out);
         for (id, _) in std::mem::take(&mut self.commits) {
             out.push(Output::Committed(id, Err(error.clone())));

@@ -39,6 +39,11 @@ pub enum Input {
         /// Whether it is gone.
         gone: bool,
     },
+    /// Who removes the top has gone, before the partition was asked.
+    Withdrawn {
+        /// As it was asked for.
+        id: RequestId,
+    },
     /// The partition answered a batch, or refused it. An answer may come late, or more than once.
     Answered {
         /// Which one.
@@ -62,6 +67,8 @@ pub enum Input {
     Wanted,
     /// Time has passed.
     Tick,
+    /// Something here was left half done by a fault of the program: what is in memory is not to be believed any more.
+    Broken,
 }
 
 /// What it has done.

@@ -79,9 +79,9 @@ impl Queue {
         items
     }
 
-    /// Everything below is stored. False: there are no such items.
+    /// Everything below is stored. False: such items were never sent.
     pub fn stored(&mut self, next: u64) -> bool {
-        if next > self.end() {
+        if next > self.sent {
             return false;
         }
         while self.first < next {
@@ -128,6 +128,7 @@ mod tests {
         let mut queue = queue(10);
         assert_eq!(queue.send(4, usize::MAX).len(), 4);
         assert_eq!((queue.first(), queue.sent(), queue.end()), (0, 4, 10));
+        assert!(!queue.stored(5), "it was acknowledged and never sent");
         assert!(queue.stored(3));
         assert!(queue.stored(2), "a late answer");
         assert_eq!(queue.send(256, usize::MAX)[0].time_ns, 3);

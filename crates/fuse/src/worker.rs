@@ -28,6 +28,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// First contact gives up after this, if nobody answers at all.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -37,6 +38,10 @@ const RETRY: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(2);
 /// A worker that hangs gets this time to write out.
 const HUNG_SYNC: Duration = Duration::from_secs(10);
+/// Beside the mount's `timeout`, for what is stored before a hand-over, and for a hand-over in all: less than its
+/// supervisor waits.
+const SETTLE_SLACK: Duration = Duration::from_secs(4);
+const HAND_OVER_SLACK: Duration = Duration::from_secs(12);
 /// What could not be written at the end of a mount is tried again after this.
 const WRITE_AGAIN: Duration = Duration::from_secs(2);
 /// Messages of the supervisor that wait.
@@ -176,7 +181,10 @@ impl Worker {
         let locked: Vec<u64> = left.iter().filter(|left| left.locked).map(|left| left.state.handle).collect();
         let lost = match count {
             0 => Vec::new(),
-            _ => vfs.restore(left.into_iter().map(|left| left.state).collect()).await,
+            _ => tokio::select! {
+                lost = vfs.restore(left.into_iter().map(|left| left.state).collect()) => lost,
+                never = sessions::end_wanted(&vfs, table.session()) => match never {},
+            },
         };
         locked.into_iter().for_each(|handle| vfs.lose_locks(Handle(handle)));
         sessions::end_dead(&vfs, table.session());
@@ -242,7 +250,8 @@ impl Worker {
     /// Answers the supervisor. False: it is gone.
     async fn tell(&mut self, id: u64, what: Ask, writer: &mut OwnedWriteHalf) -> bool {
         let result = self.answer(what).await;
-        link::send(writer, &FromWorker::Answer { id, result }).await.is_ok()
+        let serves = self.readers.is_some();
+        link::send(writer, &FromWorker::Answer { id, result, serves }).await.is_ok()
     }
     /// Threads hang, and will for ever: as much as still can be is written out before another process takes over.
     async fn give_up(&mut self) -> Failure {
@@ -280,9 +289,32 @@ impl Worker {
             ))),
         }
     }
+    /// Stores everything while requests are still read, and leads no directory any more.
+    async fn settle(&self) -> Result<()> {
+        let vfs = &self.session.vfs;
+        let limit = vfs.options().timeout;
+        let until = Instant::now() + limit + SETTLE_SLACK;
+        let settled = async {
+            // Where nothing waits, only others do, until its session ends.
+            if !vfs.end_leading(limit).await && vfs.volume().led_counts().1 > 0 {
+                return Err(Failure::new(Kind::Unreachable, "changes in directories that it leads are not stored yet"));
+            }
+            let until = until.min(Instant::now() + limit);
+            let text = || format!("not everything could be stored within {} s", limit.as_secs());
+            let synced = tokio::time::timeout_at(until, self.sync()).await;
+            synced.unwrap_or_else(|_| Err(Failure::new(Kind::Unreachable, text())))
+        };
+        let settled = settled.await;
+        if settled.is_err() {
+            vfs.lead_again();
+        }
+        settled
+    }
     /// Afterwards another worker may read requests; this one keeps its session, which keeps removed files that are
-    /// open.
+    /// open. What fails before it has stopped to read requests changes nothing.
     async fn hand_over(&mut self) -> Result<Value> {
+        let until = Instant::now() + self.session.vfs.options().timeout + HAND_OVER_SLACK;
+        self.settle().await?;
         if let Some(readers) = self.readers.take() {
             let stopped = tokio::task::spawn_blocking(move || readers.stop()).await;
             stopped.map_err(|error| Failure::other(format!("stopping to read requests: {error}")))?;
@@ -290,15 +322,14 @@ impl Worker {
         self.session.drain(DRAIN).await;
         self.session.abandon();
         self.session.hung_ends();
-        // This one ends its session itself, when the next one serves.
-        self.session.table.note_session(0);
-        let mut synced = self.sync().await;
-        // The next one would wait for them.
-        if !self.session.vfs.end_leading().await {
-            synced = synced.and(Err(Failure::other("changes in delegated directories are not stored yet")));
-        }
+        // What was written since.
+        let synced = tokio::time::timeout_at(until, self.sync()).await;
+        let synced = synced.unwrap_or_else(|_| Err(Failure::other("not everything could be stored in time")));
         self.session.table.refine(&self.session.vfs.open_state(), synced.is_ok());
-        synced.map(|()| json!({ "handles": self.session.table.count() }))
+        synced?;
+        // This one ends its session itself, when the next one serves. One that fails before is killed.
+        self.session.table.note_session(0);
+        Ok(json!({ "handles": self.session.table.count() }))
     }
     async fn unmounted(mut self, mut messages: mpsc::Receiver<ToWorker>, writer: &mut OwnedWriteHalf) -> Result<()> {
         self.session.drain(DRAIN).await;

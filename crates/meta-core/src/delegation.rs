@@ -325,6 +325,11 @@ impl Namespace {
         !self.delegations.is_empty()
     }
 
+    /// Whether a session leads anything.
+    pub fn leads(&self, session: u64) -> bool {
+        self.delegations.of_session(session) > 0
+    }
+
     /// Delegations of the partition.
     pub fn delegation_count(&self) -> u64 {
         self.delegations.len() as u64

@@ -101,8 +101,6 @@ impl Namespace {
     pub(crate) fn check_memory_for(&self, directory: u64) -> Result<()> {
         match self.degree() {
             0 => Ok(()),
-            // It was answered before memory was used up.
-            _ if self.delegations.acting().is_some() => Ok(()),
             1 if self.is_in_the_trash(directory) => Ok(()),
             _ => Err(FULL),
         }

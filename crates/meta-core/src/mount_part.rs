@@ -118,6 +118,11 @@ impl Namespace {
         true
     }
 
+    /// Nothing is answered from it any more, and it takes no memory.
+    pub fn forget_all(&mut self) {
+        *self = Self::empty(self.volume, self.partition, self.inode_first, self.inode_last);
+    }
+
     /// Forgets what only the partition has work with; false: there is more.
     pub fn tidy_own(&mut self) -> bool {
         self.take_grown();

@@ -240,6 +240,12 @@ impl Across {
         self.unlocked.send_modify(|count| *count = count.wrapping_add(1));
     }
 
+    /// How often something was unlocked.
+    #[cfg(test)]
+    pub(crate) fn ends(&self) -> u64 {
+        *self.unlocked.borrow()
+    }
+
     /// Begins an operation, in a term in which this member leads.
     pub(crate) fn begin(&self, term: u64) -> TxId {
         let mut open = self.open.lock();

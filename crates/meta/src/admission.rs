@@ -56,7 +56,13 @@ impl MetaServer {
             }
         }
         let memory = &self.common().memory;
-        if memory.sessions_are_full() && !state.namespace.read().has_slot(session, head.slot) {
+        let has_place = || {
+            let namespace = state.namespace.read();
+            // Others wait for what it has answered, or leads; there are few of those.
+            let gives_back = matches!(opcode, Opcode::Batch | Opcode::EndDelegations);
+            namespace.has_slot(session, head.slot) || (gives_back && namespace.leads(session))
+        };
+        if memory.sessions_are_full() && !has_place() {
             return Err(format!(
                 "the sessions of all partitions of {} take an eighth of its {} MiB for metadata, which is all they get; use fewer \
                  slots, or end sessions (those of clients that are silent end after {:?}), then repeat",
@@ -66,7 +72,7 @@ impl MetaServer {
             ));
         }
         let needs_room = state.session_bytes.load(Ordering::Relaxed) >= SESSION_BYTES_MAX;
-        if needs_room && !state.namespace.read().has_slot(session, head.slot) {
+        if needs_room && !has_place() {
             return Err(format!(
                 "the sessions of {} take {} MiB of memory, which is all they get; use fewer slots, or end sessions (those of \
                  clients that are silent end after {:?}), then repeat",

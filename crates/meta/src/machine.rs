@@ -43,7 +43,7 @@ pub(crate) struct PartitionMachine {
     replies: ReplyBatch,
     /// Mutations of clients that have to be prepared at other partitions, or to wait for one.
     handed_over: Vec<Work>,
-    /// An operation across partitions has ended here.
+    /// An operation across partitions, or a delegation, has ended here.
     unlocked: bool,
     /// Files whose contents may have changed, while somebody waits for that.
     changed: Vec<u64>,
@@ -74,8 +74,10 @@ impl PartitionMachine {
             let outcome = match split(&item.data) {
                 Some((opcode, request)) => {
                     self.check_level(at.index, opcode, request);
+                    let led = namespace.delegation_count();
                     let outcome = namespace.apply(at, opcode, request, &mut self.bytes);
-                    self.unlocked |= opcode == Opcode::TxFinish;
+                    // What a delegation covered was locked to others, too.
+                    self.unlocked |= opcode == Opcode::TxFinish || namespace.delegation_count() < led;
                     self.changed
                         .extend(waited.then(|| changed_by(opcode, request)).flatten().filter(|_| outcome.is_ok()));
                     if opcode == Opcode::EndSession

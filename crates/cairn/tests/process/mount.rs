@@ -6,7 +6,7 @@ mod apps;
 mod clones;
 mod crash;
 mod fsx;
-mod leases;
+pub mod leases;
 mod leave;
 mod locks;
 mod many;

@@ -1,4 +1,5 @@
 //! A suite that others wrote, on a mount: `pjdfstest` (the Rust rewrite), as root. `.ci/prepare` installs it.
+use crate::mount::leases::lead;
 use crate::mount::{Mount, SMALL, skipped};
 use crate::support::{Cluster, lines, text};
 use crate::wait::{until, until_told};
@@ -40,6 +41,12 @@ fn pjdfstest_passes() {
     run(|_| ("/", ""));
 }
 
+/// The same in a directory that the mount leads.
+#[test]
+fn pjdfstest_passes_where_the_mount_leads() {
+    run(|_| ("/", "lease=new"));
+}
+
 /// The same where almost every directory is in another partition than the one that it is in.
 #[test]
 fn pjdfstest_passes_in_twelve_partitions() {
@@ -70,11 +77,14 @@ fn run(prepare: impl Fn(&Cluster) -> (&'static str, &'static str)) {
     // Other users have to reach the mount.
     fs::set_permissions(cluster.dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let mount = Mount::new(&cluster, "mnt", remote, options);
-    fs::create_dir(mount.path("suite")).expect("mkdir");
+    let suite = match options {
+        "lease=new" => lead(&mount, "suite"),
+        _ => mount.path("suite"),
+    };
+    fs::create_dir_all(&suite).expect("mkdir");
     let config = cluster.path("pjdfstest.toml");
     fs::write(&config, CONFIG).expect("configuration");
-    let output =
-        Command::new(program()).arg("-c").arg(&config).arg("-p").arg(mount.path("suite")).output().expect("suite");
+    let output = Command::new(program()).arg("-c").arg(&config).arg("-p").arg(&suite).output().expect("suite");
     let said = text(&output.stdout);
     // Why: the lines behind the name.
     let reasons = |names: &[&str]| -> String {

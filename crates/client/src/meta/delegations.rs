@@ -3,10 +3,11 @@
 //! A directory that was made with [`Volume::leading`](crate::Volume::leading) may be led: what is done below it is
 //! answered here, by the machine of `cairn-delegate-core`, and stored behind. One idea a file: which numbers are led
 //! ([`ranges`]), a delegation with its machine ([`held`]), who sends its batches ([`send`]), which requests are for it
-//! ([`way`]), how it begins and is given back ([`grant`]).
+//! ([`way`]), how it begins and is given back ([`grant`]), what a dead process led ([`dead`]).
 //!
 //! Invariants: a number is entered at most once, and never after the partition wanted it back while nobody here knew
 //! of it. What was lost stays in the table, so that whoever comes to it gets an error instead of half of the truth.
+mod dead;
 mod grant;
 mod held;
 mod ranges;
@@ -40,6 +41,8 @@ const DISOWNED_MAX: usize = 1024;
 pub(crate) struct Delegations {
     ranges: Arc<Ranges>,
     table: Mutex<Table>,
+    /// What the partition is told of at this moment, by session and number.
+    giving: Mutex<BTreeSet<(u64, u64)>>,
 }
 
 #[derive(Default)]
@@ -47,6 +50,8 @@ struct Table {
     held: BTreeMap<u64, Arc<Held>>,
     /// Partition and number.
     disowned: BTreeSet<(u32, u64)>,
+    /// Nothing more is asked for or entered.
+    closed: bool,
 }
 
 impl Delegations {
@@ -78,13 +83,15 @@ impl Delegations {
 
     /// Whether another one is asked for.
     fn has_room(&self) -> bool {
-        self.table.lock().held.len() < HELD_MAX
+        let table = self.table.lock();
+        !table.closed && table.held.values().filter(|held| !held.is_lost()).count() < HELD_MAX
     }
 
-    /// It is led from now on. False: it was wanted before that was known here, and is given back.
+    /// It is led from now on. False: it was wanted before that was known here, or nothing is to be led any more, and it
+    /// is given back.
     fn enter(&self, held: &Arc<Held>, covered: RangeInclusive<u64>) -> bool {
         let mut table = self.table.lock();
-        if table.disowned.remove(&(held.partition, held.number)) {
+        if table.disowned.remove(&(held.partition, held.number)) || table.closed {
             return false;
         }
         table.held.insert(held.number, held.clone());
@@ -157,11 +164,21 @@ impl Delegations {
         failed.map_or(Ok(()), |error| Err(refused("changes in delegated directories", error)))
     }
 
-    /// Ends all with everything stored, but for what was lost before. False: that took longer than `patience`.
+    /// Ends all with everything stored, but for what was lost, which the log tells; none begins before
+    /// [`lead_again`](Self::lead_again). False: that took longer than `patience`.
     pub(super) async fn end_all(&self, patience: Duration) -> bool {
-        let all = if self.is_any() { self.all() } else { Vec::new() };
-        let ends = futures_util::future::join_all(all.iter().map(|held| held.end()));
+        let all: Vec<_> = {
+            let mut table = self.table.lock();
+            table.closed = true;
+            table.held.values().cloned().collect()
+        };
+        let ends = futures_util::future::join_all(all.iter().map(|held| held.end_quietly()));
         tokio::time::timeout(patience, ends).await.is_ok()
+    }
+
+    /// Behind [`end_all`](Self::end_all).
+    pub(super) fn lead_again(&self) {
+        self.table.lock().closed = false;
     }
 }
 

@@ -229,7 +229,7 @@ pub(crate) async fn renew(
 }
 
 /// Sends a keep-alive, which may be repeated freely.
-async fn ask(
+pub(super) async fn ask(
     caller: &MetaCaller,
     partition: u32,
     request: &KeepAliveRequest,

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     /// A partition was told of it because it writes.
     announced: AtomicBool,
     partitions: Mutex<BTreeMap<u32, Arc<SlotTable>>>,
+    /// Numbers of slots below are not used here.
+    slots_from: u32,
     /// Handles that hold inodes in the log.
     pub(crate) holds: HoldCounts,
     /// Files open without a log entry.
@@ -73,10 +75,16 @@ impl Session {
             writes: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             partitions: Mutex::default(),
+            slots_from: 0,
             holds: HoldCounts::default(),
             soft: SoftOpens::default(),
             leases: Leases::default(),
         }
+    }
+    /// One of a process that is dead, of which nobody knows which slots it used: it takes new ones one after the other,
+    /// and gets to the last ones when it has used all others.
+    pub(crate) fn of_the_dead(id: SessionId) -> Self {
+        Self { slots_from: SLOT_NUMBERS_MAX - OWN_SLOTS_MAX as u32, ..Self::new(id) }
     }
     /// The servers ended it, or its slots are used up: the next call opens another.
     pub(crate) fn mark_ended(&self) {
@@ -127,13 +135,13 @@ impl Session {
         Some(KeptSlot { table, slot, last, answered: last })
     }
     fn slots_of(&self, partition: u32) -> Arc<SlotTable> {
-        self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new())).clone()
+        self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new(self.slots_from))).clone()
     }
 }
 
 impl SlotTable {
-    fn new() -> Self {
-        let free = Free { slots: Vec::new(), next_number: 0 };
+    fn new(next_number: u32) -> Self {
+        let free = Free { slots: Vec::new(), next_number };
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
         let (in_use, own_in_use) = (semaphore(SLOTS_IN_USE_MAX), semaphore(OWN_SLOTS_MAX));
         Self { in_use, own_in_use, free: Mutex::new(free) }

@@ -106,9 +106,14 @@ impl Volume {
     pub fn led_counts(&self) -> (u64, u64) {
         self.caller.led_counts()
     }
-    /// Leads no directory any more, with everything stored. False: that took longer.
+    /// Leads no directory any more, with everything stored but what was lost before, and asks for none. False: that
+    /// took longer.
     pub async fn end_leading(&self, patience: Duration) -> bool {
         self.caller.end_leading(patience).await
+    }
+    /// Behind [`end_leading`](Self::end_leading): directories that are made from now on may be led.
+    pub fn lead_again(&self) {
+        self.caller.lead_again();
     }
     /// On whose behalf.
     pub fn who(&self) -> &Credentials {

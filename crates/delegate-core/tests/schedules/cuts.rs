@@ -1,7 +1,7 @@
 //! A crash of the machine at every position of the queue, and what a partition says that its holder did not expect.
 use crate::driver::{Driver, ROOT};
 use cairn_delegate_core::config::Config;
-use cairn_delegate_core::delegate::Delegate;
+use cairn_delegate_core::delegate::{Delegate, Read};
 use cairn_delegate_core::input::{Input, Lost, Output};
 use cairn_types::{ErrorCode, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
@@ -152,6 +152,41 @@ fn the_top_is_removed_when_nothing_waits() {
 fn what_is_not_used_ends_by_itself() {
     let (_, mut machine) = pair();
     let mut out = Vec::new();
-    machine.step(machine.tick_at(), Input::Tick, &mut out);
-    assert!(sent(&out).unwrap().1.end);
+    machine.step(machine.tick_at().unwrap(), Input::Tick, &mut out);
+    let (call, request) = sent(&out).unwrap();
+    assert!(request.end);
+    assert_eq!(machine.tick_at(), None, "nothing is to be done before it is answered");
+    // It has ended there already: nothing is lost.
+    let answer = Err(WireError::new(ErrorCode::Stale, "there is no such delegation"));
+    assert_eq!(step(&mut machine, Input::Answered { call, answer }), [Output::Ended]);
+    assert_eq!(machine.tick_at(), None);
+}
+
+/// A removal whose program is gone would keep others out for ever, or end somebody else's.
+#[test]
+fn who_removes_the_top_and_goes_away_leaves_it_led() {
+    let (_, mut machine) = pair();
+    assert_eq!(step(&mut machine, Input::RemoveTop { id: 7 }), [Output::AskToRemove(7)]);
+    assert_eq!((machine.tick_at(), create(&mut machine, 1)), (None, vec![Output::Wait(1)]));
+    assert_eq!(step(&mut machine, Input::Withdrawn { id: 6 }), []);
+    assert_eq!(step(&mut machine, Input::Withdrawn { id: 7 }), [Output::Again]);
+    assert!(matches!(&create(&mut machine, 2)[..], [Output::Answer(2, Ok(_)), ..]));
+}
+
+/// What was left half done would be believed.
+#[test]
+fn what_is_broken_is_lost_and_given_back() {
+    let (_, mut machine) = pair();
+    create(&mut machine, 0);
+    assert_eq!(step(&mut machine, Input::RemoveTop { id: 7 }), []);
+    let out = step(&mut machine, Input::Broken);
+    assert!(out.contains(&Output::Elsewhere(7)), "{out:?}");
+    let lost = lost(&out).unwrap();
+    assert_eq!((lost.count, lost.give_back), (1, true));
+    assert_eq!(step(&mut machine, Input::Broken), []);
+    assert!(matches!(&create(&mut machine, 1)[..], [Output::Answer(1, Err(_))]));
+    let mut answer = Vec::new();
+    let read = machine.read(Time(0), Opcode::Getattr, &[], &mut answer);
+    assert!(matches!(read, Read::Refused(_)), "{read:?}");
+    machine.check_invariants().unwrap();
 }

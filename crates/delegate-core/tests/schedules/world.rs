@@ -157,8 +157,10 @@ impl World {
     fn tick(&mut self) {
         for client in 0..self.clients.len() {
             for number in self.numbers_of(client) {
-                if self.now >= self.clients[client].holders[&number].machine.tick_at() {
+                let due = |world: &World| world.clients[client].holders[&number].machine.tick_at();
+                if due(self).is_some_and(|at| self.now >= at) {
                     self.happen(client, number, Input::Tick);
+                    assert!(due(self).is_none_or(|at| at > self.now), "whoever sleeps until then would never sleep");
                 }
                 self.drop_what_is_lost(client, number);
             }

@@ -28,7 +28,7 @@ pub enum Ask {
     Status,
     /// Make everything durable.
     Sync,
-    /// Read nothing more, sync, note what is open.
+    /// Sync, read nothing more, note what is open. A failure of one that still serves leaves everything as it was.
     HandOver,
     /// After handing over: end the session and the process.
     End,
@@ -49,6 +49,9 @@ pub enum FromWorker {
     Answer {
         id: u64,
         result: Result<Value>,
+        /// Requests are read as before.
+        #[serde(default)]
+        serves: bool,
     },
     /// The kernel ended the connection; all is synced.
     Unmounted,

@@ -1,6 +1,6 @@
 //! What commands and signals want of a supervisor.
 use super::messages::{Answer, Ask, Request};
-use super::worker_process::{Ended, WorkerProcess};
+use super::worker_process::{Ended, HandOver, WorkerProcess};
 use super::{Serving, Supervisor, blocking};
 use crate::failure::{Failure, Kind, Result};
 use crate::mount;
@@ -243,11 +243,19 @@ impl Supervisor {
         let limit = self.sync_limit();
         let Serving::Worker(old) = &mut self.serving else { return Err(Failure::other("the worker ended")) };
         let started = Instant::now();
-        let mut synced = old.ask(Ask::HandOver, limit).await;
-        if let Err(failure) = &synced {
-            tracing::error!(%failure, "the old worker did not hand over; it is killed");
-            old.kill().await;
-        }
+        let warning = match old.hand_over(limit).await {
+            HandOver::Done => None,
+            HandOver::Refused(failure) => {
+                new.kill().await;
+                let next = "the old worker goes on, and nothing is lost. Repeat this when the servers answer";
+                return Err(Failure::new(failure.kind, format!("{}; {next}", failure.text)));
+            }
+            HandOver::Failed(failure) => {
+                tracing::error!(%failure, "the old worker did not hand over; it is killed");
+                old.kill().await;
+                Some(failure.text)
+            }
+        };
         if let Err(failure) = new.serve(&self.connection).await {
             new.kill().await;
             old.kill().await;
@@ -267,7 +275,6 @@ impl Supervisor {
             tokio::spawn(end(*old));
         }
         tracing::info!(worker = pid, pause_ms = pause.as_millis() as u64, "the worker was replaced");
-        let warning = synced.as_mut().err().map(|failure| std::mem::take(&mut failure.text));
         Ok(json!({ "worker": pid, "pause_ms": pause.as_millis() as u64, "warning": warning }))
     }
 }

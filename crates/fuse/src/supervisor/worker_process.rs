@@ -31,7 +31,22 @@ pub enum Ended {
     Died(String),
 }
 
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value>>>>>;
+/// What came of asking one to let another one serve.
+pub enum HandOver {
+    Done,
+    /// It goes on, and nothing has changed.
+    Refused(Failure),
+    /// It reads nothing more, or nobody knows.
+    Failed(Failure),
+}
+
+/// What a worker said.
+struct Answered {
+    result: Result<Value>,
+    serves: bool,
+}
+
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Answered>>>>;
 
 pub struct WorkerProcess {
     child: Child,
@@ -108,13 +123,24 @@ impl WorkerProcess {
     }
     /// Asks it something.
     pub async fn ask(&mut self, what: Ask, at_most: Duration) -> Result<Value> {
+        self.answer(what, at_most).await?.result
+    }
+    /// Asks it to let another one serve.
+    pub async fn hand_over(&mut self, at_most: Duration) -> HandOver {
+        match self.answer(Ask::HandOver, at_most).await {
+            Ok(Answered { result: Ok(_), .. }) => HandOver::Done,
+            Ok(Answered { result: Err(failure), serves: true }) => HandOver::Refused(failure),
+            Ok(Answered { result: Err(failure), .. }) | Err(failure) => HandOver::Failed(failure),
+        }
+    }
+    async fn answer(&mut self, what: Ask, at_most: Duration) -> Result<Answered> {
         self.next += 1;
         let (sender, receiver) = oneshot::channel();
         self.waiting.lock().insert(self.next, sender);
         let asked = link::send(&mut self.writer, &ToWorker::Ask { id: self.next, what }).await;
         asked.map_err(|error| Failure::io("asking the mount's worker", &error))?;
         match tokio::time::timeout(at_most, receiver).await {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(Failure::other("the mount's worker ended before it answered")),
             Err(_) => {
                 self.waiting.lock().remove(&self.next);
@@ -175,9 +201,9 @@ impl WorkerProcess {
 async fn listen(mut reader: OwnedReadHalf, events: mpsc::Sender<FromWorker>, waiting: Waiting) {
     loop {
         match link::receive::<FromWorker>(&mut reader).await {
-            Ok(Some(FromWorker::Answer { id, result })) => {
+            Ok(Some(FromWorker::Answer { id, result, serves })) => {
                 if let Some(sender) = waiting.lock().remove(&id) {
-                    let _asker_may_be_gone = sender.send(result);
+                    let _asker_may_be_gone = sender.send(Answered { result, serves });
                 }
             }
             Ok(Some(event)) => {

@@ -5,6 +5,7 @@
 //! the new worker's session; the first one is noted before the worker serves anything.
 use crate::session::Session;
 use cairn_vfs::Vfs;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,14 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(250);
 /// The first one is waited for so long.
 const FIRST: Duration = Duration::from_secs(2);
+
+/// What the worker before this one led ends where it is in the way of what is opened again; until this is dropped.
+pub(super) async fn end_wanted(vfs: &Vfs, dead: u64) -> Infallible {
+    match dead {
+        0 => std::future::pending().await,
+        _ => vfs.volume().end_wanted_of(dead).await,
+    }
+}
 
 /// Ends the session of the worker before this one, if that died with it.
 pub(super) fn end_dead(vfs: &Vfs, dead: u64) {

@@ -8,7 +8,7 @@ use cairn_wire::meta::*;
 use super::fixture::{Caller, Cluster, eventually, quick};
 
 /// Makes a directory that the session leads, as soon as all members are known to understand that.
-fn lead(caller: &mut Caller) -> u64 {
+pub(super) fn lead(caller: &mut Caller) -> u64 {
     let (mut led, mut tries) = (None, 0);
     eventually("a delegation", || {
         tries += 1;
@@ -71,8 +71,11 @@ fn a_wanted_delegation_is_told_until_it_ends() {
         assert!(!looks(&cluster, &second, number));
         wanted(&first) == [number]
     });
+    let state = cluster.meta(cluster.leader()).partitions().read().values().next().expect("open").state.clone();
+    let ends = state.across.ends();
     let request = EndDelegationsRequest { header: Some(first.header()), numbers: vec![number] };
     let _: Empty = first.call(Opcode::EndDelegations, &request).expect("ended");
+    eventually("word to who waits across partitions", || state.across.ends() != ends);
     assert!(wanted(&first).is_empty(), "what has ended is not asked for");
     assert!(looks(&cluster, &second, number));
 }

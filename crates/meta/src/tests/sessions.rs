@@ -7,10 +7,11 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    AttributesResponse, CreateRequest, EndSessionRequest, GetattrRequest, KeepAliveRequest, KeepAliveResponse,
-    MetaHeader, RemovedResponse, UnlinkRequest,
+    AttributesResponse, CreateRequest, EndDelegationsRequest, EndSessionRequest, GetattrRequest, KeepAliveRequest,
+    KeepAliveResponse, MetaHeader, RemovedResponse, UnlinkRequest,
 };
 
+use super::delegations::lead;
 use super::fixture::{Caller, Cluster, eventually, quick};
 use crate::MetaTimings;
 use crate::leases::{CLIENT_SESSIONS_MAX, SESSION_BYTES_MAX};
@@ -129,6 +130,7 @@ fn sessions_are_bounded_for_an_address_and_in_memory() {
     assert_eq!(state.namespace.read().session_state(9), SessionState::Unknown, "nothing is kept of it");
     direct.end(10).expect("ended");
     assert_eq!(direct.fail(9, 0), ErrorCode::NotFound);
+    let led = lead(&mut cluster.caller(12));
 
     // Slots of one session until the memory of all is used up.
     let used = (1..250).take_while(|slot| direct.fail(9, *slot) != ErrorCode::Overloaded).count();
@@ -136,6 +138,16 @@ fn sessions_are_bounded_for_an_address_and_in_memory() {
     let bytes = state.namespace.read().session_bytes();
     assert!((SESSION_BYTES_MAX..SESSION_BYTES_MAX + 1024).contains(&bytes), "{bytes}");
     assert_eq!(direct.fail(9, 1), ErrorCode::NotFound, "slots that are there go on");
+    // What others wait for is given back all the same, under a slot that is new.
+    let give_back = |session| {
+        let header = Some(MetaHeader { session, slot: 254, sequence: 1, ..caller.read_header() });
+        let request = EndDelegationsRequest { header, numbers: vec![led] };
+        caller.call_at::<Empty>(&direct.address, Opcode::EndDelegations.code(), &request).map_err(|error| error.code)
+    };
+    assert_eq!(give_back(13), Err(ErrorCode::Overloaded), "it leads nothing");
+    assert!(state.namespace.read().leads(12));
+    give_back(12).expect("given back");
+    assert!(!state.namespace.read().leads(12));
     assert_eq!(direct.fail(11, 255), ErrorCode::NotFound);
     direct.end(9).expect("ended");
     assert_eq!(direct.fail(11, 0), ErrorCode::NotFound, "and there is room again");

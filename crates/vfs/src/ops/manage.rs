@@ -53,8 +53,12 @@ impl Vfs {
         self.syncfs().await
     }
     /// Leads no directory any more. False: what was done in some could not be stored in time.
-    pub async fn end_leading(&self) -> bool {
-        self.inner.volume.end_leading(self.inner.options.timeout).await
+    pub async fn end_leading(&self, patience: Duration) -> bool {
+        self.inner.volume.end_leading(patience).await
+    }
+    /// Behind [`end_leading`](Self::end_leading): new directories may be led.
+    pub fn lead_again(&self) {
+        self.inner.volume.lead_again();
     }
     /// All open handles.
     pub fn open_state(&self) -> Vec<OpenState> {

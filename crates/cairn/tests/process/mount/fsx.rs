@@ -5,6 +5,7 @@
 pub mod buffer;
 mod steps;
 
+use super::leases::lead;
 use super::seeds::{Rng, seeds, steps as step_count};
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, Shape, text};
@@ -200,6 +201,22 @@ fn random_operations_on_a_replicated_file() {
         step_count(600),
         Sizes { file: 700_000, io: 100_000, local: false },
     );
+    let umount = mount.umount();
+    assert!(umount.status.success(), "{}", text(&umount.stderr));
+}
+
+/// The same in a directory that the mount leads.
+#[test]
+fn random_operations_on_a_file_that_is_led() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "lease=new");
+    let top = lead(&mount, "led");
+    let below = top.file_name().and_then(|name| name.to_str()).expect("a name");
+    let sizes = Sizes { file: 700_000, io: 100_000, local: false };
+    run_seeds(&mount, &cluster, below, &seeds(13..14), step_count(400), sizes);
     let umount = mount.umount();
     assert!(umount.status.success(), "{}", text(&umount.stderr));
 }

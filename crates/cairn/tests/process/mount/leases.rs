@@ -4,6 +4,7 @@ use super::{Mount, SMALL, skipped};
 use crate::members::leader;
 use crate::support::{Cluster, Shape, text};
 use crate::wait::until;
+use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,12 +17,12 @@ fn leading(cluster: &Cluster, name: &str) -> Mount {
     Mount::new(cluster, name, "/", "lease=new")
 }
 
-fn led(mount: &Mount) -> u64 {
+pub fn led(mount: &Mount) -> u64 {
     mount.number(&["worker", "vfs", "led_directories"]).expect("the state of the mount")
 }
 
 /// A directory that the mount leads. A partition of a new cluster knows what this build does after a moment.
-fn lead(mount: &Mount, name: &str) -> PathBuf {
+pub fn lead(mount: &Mount, name: &str) -> PathBuf {
     let (mut tries, before) = (0, led(mount));
     let mut directory = PathBuf::new();
     until("a directory that is led", || {
@@ -200,5 +201,72 @@ fn who_is_cut_off_loses_it_and_is_told() {
     fs::write(one.path("elsewhere"), "goes on").expect("write");
     assert_eq!(fs::read_to_string(two.path("elsewhere")).expect("read"), "goes on");
     drop(kept);
+    end([one, two]);
+}
+
+/// What was answered and not stored would be gone with a worker that cannot hand over.
+#[test]
+fn an_upgrade_that_cannot_store_everything_is_refused() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    // Not by a command: each that begins closes its copy of the open file, and waits for the data servers.
+    let datas = |signal: Signal| {
+        for name in ["data1", "data2", "data3"] {
+            let pid = Pid::from_raw(cluster.pid(name) as i32).expect("a process");
+            rustix::process::kill_process(pid, signal).expect("a signal");
+        }
+    };
+    let (one, two) = (Mount::new(&cluster, "one", "/", "lease=new,timeout=4"), Mount::new(&cluster, "two", "/", ""));
+    let top = lead(&one, "top");
+    let mut file = File::create(top.join("open")).expect("create");
+    let (worker, dir) = (one.worker(), one.dir.to_str().expect("a temporary path"));
+    datas(Signal::STOP);
+    file.write_all(b"not synced").expect("write");
+    File::create(top.join("name")).expect("create");
+    let upgraded = one.cairn(&["mount", "--upgrade", dir]);
+    let said = text(&upgraded.stderr);
+    assert!(!upgraded.status.success() && said.contains("the old worker goes on"), "{said}");
+    datas(Signal::CONT);
+    until("the data is stored", || file.sync_all().is_ok());
+    assert_eq!(one.worker(), worker);
+    // It leads as before, and what waits when it is handed over is stored.
+    let other = lead(&one, "other");
+    File::create(other.join("later")).expect("create");
+    until("an upgrade", || one.cairn(&["mount", "--upgrade", dir]).status.success());
+    assert_ne!(one.worker(), worker);
+    file.write_all(b", and more").expect("the open file goes on");
+    file.sync_all().expect("fsync");
+    assert_eq!(fs::read_to_string(as_seen_by(&two, &top).join("open")).expect("read"), "not synced, and more");
+    assert!(as_seen_by(&two, &top).join("name").exists() && as_seen_by(&two, &other).join("later").exists());
+    drop(file);
+    end([one, two]);
+}
+
+/// Nothing on the mount would be answered until the lease of the dead worker has ended.
+#[test]
+fn open_files_of_led_directories_go_on_after_a_crash() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (leading(&cluster, "one"), Mount::new(&cluster, "two", "/", ""));
+    fs::write(one.path("elsewhere"), "x").expect("write");
+    let top = lead(&one, "top");
+    let mut file = File::create(top.join("open")).expect("create");
+    file.write_all(b"synced").expect("write");
+    file.sync_all().expect("fsync");
+    let dead = one.kill_worker();
+    let began = Instant::now();
+    assert_eq!(fs::read_to_string(one.path("elsewhere")).expect("read"), "x");
+    file.write_all(b", and more").expect("write");
+    file.sync_all().expect("fsync");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(12), "the mount was away for {took:?}");
+    println!("the mount was away for {took:?}");
+    one.worker_after(dead);
+    assert_eq!(fs::read_to_string(as_seen_by(&two, &top).join("open")).expect("read"), "synced, and more");
+    drop(file);
     end([one, two]);
 }

@@ -7,6 +7,7 @@ mod apply;
 mod choose;
 mod look;
 
+use super::leases::{lead, led};
 use super::seeds::{Rng, seeds, steps as step_count};
 use super::{Mount, SMALL, skipped};
 use crate::support::{Cluster, text};
@@ -168,4 +169,25 @@ fn random_operations_on_a_tree() {
     }
     let umount = mount.umount();
     assert!(umount.status.success(), "{}", text(&umount.stderr));
+}
+
+/// The same where the mount answers by itself; what another one sees afterwards is the same again.
+#[test]
+fn random_operations_on_a_tree_that_is_led() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "mnt", "/", "lease=new");
+    let other = Mount::new(&cluster, "other", "/", "");
+    for seed in seeds(31..33) {
+        let (local, remote) = (local_dir(), lead(&mount, &format!("seed-{seed}")));
+        println!("{}, led: {}", Pair::new(local.path(), &remote, seed).run(step_count(300)), led(&mount));
+        let name = remote.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert_eq!(look::whole(&other.path(name)), look::whole(local.path()), "seed {seed}, as another mount sees it");
+    }
+    for mount in [mount, other] {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
 }

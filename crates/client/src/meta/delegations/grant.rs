@@ -33,25 +33,34 @@ impl MetaCaller {
     ) {
         let made = Made { volume: self.volume, partition, session: session.clone(), parent, name, sent };
         let table = &self.shared.delegations;
-        let entered =
-            Held::new(&table.ranges, self.cluster.clock.clone(), made, told).map_err(|error| error.to_string());
-        let slot = session.kept_slot(partition).ok_or_else(|| "the session's slots are used up".to_owned());
-        match entered.and_then(|held| Ok((held, slot?))) {
-            Ok((held, slot)) if table.enter(&held, told.number..=told.last) => {
-                session.leases.leads(partition);
-                tokio::spawn(send::run(self.clone(), held, slot));
-                return;
+        match Held::new(&table.ranges, self.cluster.clock.clone(), made, told) {
+            Ok(held) => match session.kept_slot(partition) {
+                Some(slot) if table.enter(&held, told.number..=told.last) => {
+                    session.leases.leads(partition);
+                    tokio::spawn(send::run(self.clone(), held, slot));
+                    return;
+                }
+                Some(slot) => slot.give_back(),
+                None => tracing::warn!(inode = told.number, "the session's slots are used up: a directory is not led"),
+            },
+            Err(error) => {
+                tracing::warn!(inode = told.number, %error, "a delegated directory is given back at once");
             }
-            Ok((_, slot)) => slot.give_back(),
-            Err(why) => tracing::warn!(inode = told.number, why, "a delegated directory is given back at once"),
         }
         self.give_back_delegation(&session, partition, told.number);
     }
 
-    /// The partition is told that nothing comes of a delegation. It is not waited for.
+    /// The partition is told that nothing comes of a delegation. It is not waited for, and told once at a time.
     pub(in crate::meta) fn give_back_delegation(self: &Arc<Self>, session: &Arc<Session>, partition: u32, number: u64) {
+        let name = (session.id.0, number);
+        if !self.shared.delegations.giving.lock().insert(name) {
+            return;
+        }
         let (caller, session) = (self.clone(), session.clone());
-        tokio::spawn(async move { give_back(&caller, &session, partition, number).await });
+        tokio::spawn(async move {
+            give_back(&caller, &session, partition, number).await;
+            caller.shared.delegations.giving.lock().remove(&name);
+        });
     }
 }
 

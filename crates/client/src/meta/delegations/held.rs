@@ -1,8 +1,9 @@
 //! [`Held`]: one delegation, with its machine and who waits for it.
 //!
 //! Invariants: the machine is asked by one at a time, and what it has done is carried out before that one goes on: a
-//! program gets its answer behind what its answer rests on. What ended covers nothing from
-//! then on; its task takes it out of the table.
+//! program gets its answer behind what its answer rests on. A machine that panics is never asked again for what it
+//! has: the delegation is lost, and given back. What ended covers nothing from then on; its task takes it out of the
+//! table.
 use super::ranges::Ranges;
 use crate::meta::session::Session;
 use cairn_delegate_core::config::Config;
@@ -15,6 +16,7 @@ use cairn_wire::error::WireError;
 use cairn_wire::meta::{BatchRequest, Delegation};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -46,7 +48,8 @@ pub(super) enum Told {
 /// What the task that sends batches is to do.
 pub(super) enum Work {
     Send(CallId, BatchRequest),
-    Sleep(Time),
+    /// Until then, if there is anything to wake up for.
+    Sleep(Option<Time>),
     Nothing,
 }
 
@@ -74,7 +77,7 @@ struct Core {
     waiting: BTreeMap<RequestId, oneshot::Sender<Told>>,
     to_send: Option<(CallId, BatchRequest)>,
     /// When the task looks again by itself.
-    armed: Time,
+    armed: Option<Time>,
     lost: Option<Lost>,
     /// Whoever synced everything knows of the loss.
     is_told: bool,
@@ -102,7 +105,7 @@ impl Held {
         let now = clock.now();
         let machine = Delegate::new(place, made.session.id.0, told, Config::default(), now, made.sent)?;
         let (last_request, waiting, to_send) = (0, BTreeMap::new(), None);
-        let core = Core { machine, last_request, waiting, to_send, armed: Time(0), lost: None, is_told: false };
+        let core = Core { machine, last_request, waiting, to_send, armed: None, lost: None, is_told: false };
         Ok(Arc::new(Self {
             number: told.number,
             partition: made.partition,
@@ -144,8 +147,9 @@ impl Held {
         let input = Input::Change { id, opcode, request: request.to_vec() };
         let mut changed = self.step(&mut core, input);
         if let Some(Changed::Answer(Ok(answer))) = &mut changed {
-            core.machine.part().put_directory(opcode, request, answer);
+            self.guarded(&mut core, |machine| machine.part().put_directory(opcode, request, answer));
         }
+        // The next time it is told what broke it.
         changed.unwrap_or(Changed::Wait)
     }
 
@@ -153,7 +157,9 @@ impl Held {
     pub(super) fn read(&self, opcode: Opcode, request: &[u8], answer: &mut Vec<u8>) -> Read {
         let mut core = self.core.lock();
         self.heed_session(&mut core);
-        core.machine.read(self.now(), opcode, request, answer)
+        let now = self.now();
+        // The next time it is told what broke it.
+        self.guarded(&mut core, |machine| machine.read(now, opcode, request, answer)).unwrap_or(Read::Wait)
     }
 
     /// This client goes on with another session: what waits is still stored under this one, and then it ends.
@@ -199,7 +205,16 @@ impl Held {
     /// The top is to be removed. `Told::AskToRemove`: everything is stored, and nothing is answered here before
     /// [`top_removed`](Self::top_removed).
     pub(super) async fn remove_top(&self) -> Told {
-        self.ask(|id| Input::RemoveTop { id }).await
+        let mut asking = Asking { held: self, id: 0 };
+        let told = {
+            let mut core = self.core.lock();
+            self.heed_session(&mut core);
+            asking.id = core.next_request();
+            self.ask_as(&mut core, asking.id, Input::RemoveTop { id: asking.id })
+        };
+        let told = told.await.unwrap_or(Told::Elsewhere);
+        asking.id = 0;
+        told
     }
 
     pub(super) fn top_removed(&self, gone: bool) {
@@ -218,15 +233,27 @@ impl Held {
         }
     }
 
+    /// The same; what was lost is no error of whoever syncs everything behind it.
+    pub(super) async fn end_quietly(&self) {
+        if self.end().await.is_err() {
+            self.core.lock().is_told = true;
+        }
+    }
+
     async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Told {
-        let (tell, told) = oneshot::channel();
-        {
+        let told = {
             let mut core = self.core.lock();
             let id = core.next_request();
-            core.waiting.insert(id, tell);
-            self.step(&mut core, input(id));
-        }
+            self.ask_as(&mut core, id, input(id))
+        };
         told.await.unwrap_or_else(|_| Told::Committed(Err(forgotten())))
+    }
+
+    fn ask_as(&self, core: &mut Core, id: RequestId, input: Input) -> oneshot::Receiver<Told> {
+        let (tell, told) = oneshot::channel();
+        core.waiting.insert(id, tell);
+        self.step(core, input);
+        told
     }
 
     /// What the task does next; `done`: what came of what it did last.
@@ -257,9 +284,49 @@ impl Held {
         self.core.lock().lost.take()
     }
 
-    fn step(&self, core: &mut Core, input: Input) -> Option<Changed> {
+    /// Asks the machine something. `None`: it is broken, which is told to all who wait.
+    fn guarded<T>(&self, core: &mut Core, ask: impl FnOnce(&mut Delegate) -> T) -> Option<T> {
+        let asked = catch_unwind(AssertUnwindSafe(|| ask(&mut core.machine)));
+        if asked.is_err() {
+            self.break_down(core);
+        }
+        asked.ok()
+    }
+
+    /// Nothing is answered from it any more, and the partition is told.
+    fn break_down(&self, core: &mut Core) {
         let mut outputs = Vec::new();
-        core.machine.step(self.now(), input, &mut outputs);
+        core.machine.step(self.now(), Input::Broken, &mut outputs);
+        self.carry_out(core, outputs);
+        core.waiting.clear();
+    }
+
+    /// A fault of the program in what is done with it.
+    pub(super) fn broken(&self) {
+        self.break_down(&mut self.core.lock());
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail(&self) {
+        self.guarded(&mut self.core.lock(), |_| panic!("a fault of the program"));
+    }
+
+    /// Whether it was lost, and what it had is forgotten.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(*self.stage.borrow(), Stage::Lost(_))
+    }
+
+    fn step(&self, core: &mut Core, input: Input) -> Option<Changed> {
+        let now = self.now();
+        let stepped = self.guarded(core, |machine| {
+            let mut outputs = Vec::new();
+            machine.step(now, input, &mut outputs);
+            outputs
+        });
+        self.carry_out(core, stepped?)
+    }
+
+    fn carry_out(&self, core: &mut Core, outputs: Vec<Output>) -> Option<Changed> {
         let mut changed = None;
         for output in outputs {
             match output {
@@ -280,7 +347,9 @@ impl Held {
                     core.to_send = Some((call, request));
                     self.work.notify_one();
                 }
-                Output::AskToRemove(id) => self.let_remove(core, id),
+                Output::AskToRemove(id) => {
+                    core.waiting.remove(&id).map(|tell| tell.send(Told::AskToRemove));
+                }
                 Output::Covers(more) => self.ranges.add(self.number, more),
                 Output::Ended => self.over(Stage::Ended),
                 Output::Lost(lost) => {
@@ -290,18 +359,10 @@ impl Held {
                 }
             }
         }
-        if core.machine.tick_at() < core.armed {
+        if core.machine.tick_at().is_some_and(|due| core.armed.is_none_or(|armed| due < armed)) {
             self.work.notify_one();
         }
         changed
-    }
-
-    /// Who removes the top is gone meanwhile: then it goes on.
-    fn let_remove(&self, core: &mut Core, id: RequestId) {
-        let told = core.waiting.remove(&id).is_some_and(|tell| tell.send(Told::AskToRemove).is_ok());
-        if !told {
-            self.step(core, Input::TopRemoved { gone: false });
-        }
     }
 
     fn over(&self, stage: Stage) {
@@ -311,6 +372,23 @@ impl Held {
         self.session.leases.leads_no_more(self.partition);
         self.stage.send_replace(stage);
         self.work.notify_one();
+    }
+}
+
+/// Somebody waits until the top may be removed. Dropped before that is known, nobody removes it.
+struct Asking<'a> {
+    held: &'a Held,
+    /// 0: not any more.
+    id: RequestId,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.id != 0 {
+            let mut core = self.held.core.lock();
+            core.waiting.remove(&self.id);
+            self.held.step(&mut core, Input::Withdrawn { id: self.id });
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! of the first try, whoever leads the partition by then. The slot is the delegation's own: what others wait for stands
 //! behind nobody's requests. What the servers say of the session is told to its delegations alone: a session that this
 //! client has merely left stores what waits.
-use super::grant::give_back;
 use super::held::{Held, Work};
 use crate::encoded_message::EncodedMessage;
 use crate::leader::Failure;
@@ -16,6 +15,8 @@ use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{BatchRequest, BatchResponse};
+use futures_util::FutureExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,25 +29,13 @@ struct Sending {
     bytes: EncodedMessage,
 }
 
-/// Runs until the delegation is over.
-pub(super) async fn run(caller: Arc<MetaCaller>, held: Arc<Held>, mut slot: KeptSlot) {
-    let (mut done, mut sending) = (None, None);
-    loop {
-        match held.next_work(done.take()) {
-            Work::Send(call, request) => {
-                let sending = next(&caller, &held, &mut slot, &mut sending, (call, request));
-                done = Some(send(&caller, &held, &mut slot, sending).await);
-            }
-            Work::Sleep(until) => {
-                let pause = until.since(caller.cluster.clock.now());
-                if tokio::time::timeout(pause, held.work.notified()).await.is_err() {
-                    done = Some(Input::Tick);
-                }
-            }
-            Work::Nothing => break,
-        }
+/// Runs until the delegation is over, and tells what was lost.
+pub(super) async fn run(caller: Arc<MetaCaller>, held: Arc<Held>, slot: KeptSlot) {
+    let serving = AssertUnwindSafe(serve(&caller, &held, slot));
+    // The session is renewed as long as the client lives: without anybody who sends, all others would wait so long.
+    if serving.catch_unwind().await.is_err() {
+        held.broken();
     }
-    slot.give_back();
     let Some(lost) = held.take_lost() else { return caller.delegations().remove(held.number) };
     let (number, partition, from) = (held.number, held.partition, lost.from);
     let directory = format!("{} in inode {}", String::from_utf8_lossy(&held.name), held.parent);
@@ -56,8 +45,29 @@ pub(super) async fn run(caller: Arc<MetaCaller>, held: Arc<Held>, mut slot: Kept
          is mounted anew"
     );
     if lost.give_back {
-        give_back(&caller, &held.session, partition, number).await;
+        caller.give_back_delegation(&held.session, partition, number);
     }
+}
+
+async fn serve(caller: &Arc<MetaCaller>, held: &Held, mut slot: KeptSlot) {
+    let (mut done, mut sending) = (None, None);
+    loop {
+        match held.next_work(done.take()) {
+            Work::Send(call, request) => {
+                let sending = next(caller, held, &mut slot, &mut sending, (call, request));
+                done = Some(send(caller, held, &mut slot, sending).await);
+            }
+            Work::Sleep(None) => held.work.notified().await,
+            Work::Sleep(Some(until)) => {
+                let pause = until.since(caller.cluster.clock.now());
+                if tokio::time::timeout(pause, held.work.notified()).await.is_err() {
+                    done = Some(Input::Tick);
+                }
+            }
+            Work::Nothing => break,
+        }
+    }
+    slot.give_back();
 }
 
 /// The batch as it was sent before, or with the next sequence number.

@@ -11,8 +11,9 @@ use cairn_rpc::{CallError, Unknown};
 use cairn_types::{ErrorCode, InodeId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
+use futures_util::FutureExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -43,6 +44,25 @@ impl LocalServers for Lossy {
         Box::pin(async move {
             let answer = call.await;
             if is_lost { Err(CallError::Unknown { addr, cause: Unknown::Deadline }) } else { answer }
+        })
+    }
+}
+
+/// The cluster, until its client is dead.
+struct Dying {
+    servers: Arc<Fake>,
+    is_dead: AtomicBool,
+}
+
+impl LocalServers for Dying {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        if !self.is_dead.load(Ordering::Relaxed) {
+            return self.servers.call(address, opcode, message, payload, deadline);
+        }
+        let addr = address.to_owned();
+        Box::pin(async move {
+            tokio::time::sleep(deadline).await;
+            Err(CallError::Unknown { addr, cause: Unknown::Deadline })
         })
     }
 }
@@ -256,4 +276,116 @@ async fn a_session_that_is_left_stores_what_waits() {
     for name in ["before", "behind"] {
         assert!(other.lookup(top.inode, name.as_bytes(), b"f").await.is_ok(), "{name}");
     }
+}
+
+/// A mount that is handed over would leave changes behind, or one that goes on after all be slow from then on.
+#[tokio::test(start_paused = true)]
+async fn who_ends_leading_asks_for_nothing_until_it_leads_again() {
+    let (cluster, (_first, volume), (_second, other)) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "f").await;
+    cluster.fake.state.lock().leaderless_for = Some(0);
+    assert!(!volume.end_leading(Duration::from_secs(2)).await, "nobody takes it");
+    cluster.fake.state.lock().leaderless_for = None;
+    volume.lead_again();
+    assert!(volume.end_leading(Duration::from_secs(10)).await);
+    assert!(other.stat(b"/top/f", true).await.is_ok(), "nothing is lost");
+    let plain = volume.mkdir_masked(ROOT, b"plain", b"/plain", 0o755, 0, 0).await.expect("made").attributes;
+    assert_eq!(volume.caller.led_by(plain.inode), None);
+    volume.lead_again();
+    let again = volume.mkdir_masked(ROOT, b"again", b"/again", 0o755, 0, 0).await.expect("made").attributes;
+    assert_eq!(volume.caller.led_by(again.inode), Some(again.inode));
+}
+
+/// A hand-over would fail for what was lost long ago.
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_no_error_of_the_end() {
+    let (_cluster, (_first, volume), (_second, other)) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "lost").await;
+    let session = volume.session_number().await.expect("a session");
+    other.end_session_of(session).await.expect("ended");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(volume.end_leading(Duration::from_secs(2)).await);
+    volume.commit_all().await.expect("the log tells it");
+    assert!(volume.commit(top.inode).await.is_err(), "and whoever syncs what is in it");
+}
+
+/// Everybody would wait for the lease of a process that is dead, its successor with open files first.
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_process_led_ends_when_it_is_wanted() {
+    let (cluster, _leading, (_second, other)) = start().await;
+    let servers = Arc::new(Dying { servers: cluster.fake.clone(), is_dead: AtomicBool::new(false) });
+    let client = cluster.connect_through(servers.clone()).await;
+    let volume = client.volume("default").await.expect("the volume").leading();
+    let top = make_top(&volume).await;
+    let file = make_file(&volume, top.inode, "f").await;
+    volume.open_for_read_at(top.inode, b"f", b"f", 4, 1).await.expect("opened");
+    volume.unlink_at(top.inode, b"f", b"f").await.expect("removed");
+    volume.commit(top.inode).await.expect("stored");
+    let session = volume.session_number().await.expect("a session");
+    servers.is_dead.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let names = tokio::select! {
+        listed = other.readdir(top.inode, b"", false) => listed.expect("listed").entries.len(),
+        never = other.end_wanted_of(session) => match never {},
+    };
+    assert_eq!(names, 0);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(other.getattr(file.inode).await.expect("its session lives and holds it").nlink, 0);
+    other.end_session_of(session).await.expect("ended");
+    assert!(other.getattr(file.inode).await.is_err());
+}
+
+/// A fault in the machine of one directory would keep all others out of it for as long as the mount lives.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_panics_is_lost_and_given_back() {
+    let (cluster, (_first, volume), (_second, other)) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "kept").await;
+    volume.commit(top.inode).await.expect("stored");
+    make_file(&volume, top.inode, "lost").await;
+    volume.caller.delegations().get(top.inode).expect("it is led").fail();
+    let began = Instant::now();
+    assert!(other.stat(b"/top/kept", true).await.is_ok());
+    assert!(other.stat(b"/top/lost", true).await.expect_err("it was never stored").is_not_found());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let refused = volume.lookup(top.inode, b"kept", b"kept").await.expect_err("it is not to be believed");
+    assert_eq!(refused.errno(), 5, "{refused}");
+    assert!(volume.commit(top.inode).await.is_err());
+    assert_eq!(calls(&cluster, "EndDelegations"), 1);
+    let two = volume.mkdir_masked(ROOT, b"two", b"/two", 0o755, 0, 0).await.expect("made").attributes;
+    assert_eq!(volume.caller.led_by(two.inode), Some(two.inode), "others are led as before");
+}
+
+/// Each keep-alive would send another one, and take the slots of what keeps the session alive.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_told_once_at_a_time() {
+    let (cluster, (_first, volume), _second) = start().await;
+    let partition = volume.partition_of(ROOT).await.expect("known");
+    let session = volume.caller.session().await.expect("a session");
+    for _ in 0..10 {
+        volume.caller.give_back_delegation(&session, partition, 77);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(calls(&cluster, "EndDelegations"), 1);
+    volume.caller.give_back_delegation(&session, partition, 77);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(calls(&cluster, "EndDelegations"), 2, "the next time it is told again");
+}
+
+/// Nothing would be answered any more below a directory whose remover was interrupted at the wrong moment.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_is_given_up_leaves_the_directory_led() {
+    let (_cluster, (_first, volume), _second) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "before").await;
+    let held = volume.caller.delegations().get(top.inode).expect("it is led");
+    let mut removing = Box::pin(held.remove_top());
+    assert!((&mut removing).now_or_never().is_none(), "all is stored first");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(removing);
+    let behind = tokio::time::timeout(Duration::from_secs(1), make_file(&volume, top.inode, "behind"));
+    behind.await.expect("it goes on");
+    assert_eq!(volume.caller.led_by(top.inode), Some(top.inode));
 }

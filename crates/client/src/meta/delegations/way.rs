@@ -35,10 +35,15 @@ pub(in crate::meta) struct Removal {
     is_told: bool,
 }
 
+/// Refusals of a Rmdir behind which the directory certainly is as it was.
+const STAYS: [ErrorCode; 4] =
+    [ErrorCode::NotEmpty, ErrorCode::PermissionDenied, ErrorCode::NotPermitted, ErrorCode::KeyForbids];
+
 impl Removal {
     /// What the partition said.
     pub(in crate::meta) fn told<A>(mut self, outcome: &Result<A>) {
-        let stays = outcome.as_ref().err().and_then(ClientError::code) == Some(ErrorCode::NotEmpty);
+        let code = outcome.as_ref().err().and_then(ClientError::code);
+        let stays = code.is_some_and(|code| STAYS.contains(&code));
         if outcome.is_ok() || stays {
             self.held.top_removed(outcome.is_ok());
             self.is_told = true;
@@ -171,6 +176,10 @@ impl MetaCaller {
 
     pub(in crate::meta) async fn end_leading(&self, patience: Duration) -> bool {
         self.shared.delegations.end_all(patience).await
+    }
+
+    pub(in crate::meta) fn lead_again(&self) {
+        self.shared.delegations.lead_again();
     }
 
     /// The delegation that covers an inode.

@@ -18,6 +18,7 @@ use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,11 @@ impl Volume {
         }
         let own = self.caller.partitions().await?;
         self.caller.end_everywhere("ending a dead session", SessionId(dead), own).await
+    }
+    /// Until it is dropped: directories that a process led which is certainly dead end as soon as somebody wants them,
+    /// with what it has stored. Its session, and what that holds, goes on to live.
+    pub async fn end_wanted_of(&self, dead: u64) -> Infallible {
+        self.caller.end_wanted_of(SessionId(dead)).await
     }
 
     /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log
