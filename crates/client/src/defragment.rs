@@ -119,7 +119,7 @@ impl Volume {
     pub(crate) async fn part_of(&self, inode: u64, from: u64, length: u64, cell: u64) -> Result<(Vec<Extent>, u64)> {
         let to = from.saturating_add(length).next_multiple_of(cell);
         // A hole is no work.
-        let page = self.extents(inode, from, u64::MAX - from).await?;
+        let page = self.extents_to_move(inode, from).await?;
         let (Some(first), Some(last)) = (page.extents.first(), page.extents.last()) else {
             return Ok((Vec::new(), u64::MAX));
         };

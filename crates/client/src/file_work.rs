@@ -144,9 +144,16 @@ fn encoded(part: &EncodedPart) -> EncodeResponse {
         EncodeOutcome::More(next) => (1, next),
         EncodeOutcome::Done => (2, 0),
         EncodeOutcome::Kept => (3, 0),
-        EncodeOutcome::Left => (4, 0),
+        EncodeOutcome::Left | EncodeOutcome::Shared => (4, 0),
     };
-    EncodeResponse { next, outcome, moved_bytes: part.moved, freed_bytes: part.freed, reason: String::new() }
+    EncodeResponse {
+        next,
+        outcome,
+        moved_bytes: part.moved,
+        freed_bytes: part.freed,
+        reason: String::new(),
+        encoded_files: part.files,
+    }
 }
 
 impl FileWorkReply {
@@ -196,8 +203,9 @@ mod tests {
     fn outcomes_have_their_codes() {
         let code = |outcome| encoded(&EncodedPart::nothing(outcome)).outcome;
         use EncodeOutcome as E;
-        let codes = [code(E::NotWaiting), code(E::More(7)), code(E::Done), code(E::Kept), code(E::Left)];
-        assert_eq!(codes, [0, 1, 2, 3, 4]);
+        let codes =
+            [code(E::NotWaiting), code(E::More(7)), code(E::Done), code(E::Kept), code(E::Left), code(E::Shared)];
+        assert_eq!(codes, [0, 1, 2, 3, 4, 4]);
         assert_eq!(encoded(&EncodedPart::nothing(E::More(7))).next, 7);
     }
 }

@@ -15,7 +15,7 @@ use crate::meta::volume::Volume;
 use crate::read::file_reader::FileReader;
 use crate::read::read_epochs::ReadEpochs;
 use crate::stage::read_back::check_at_rest;
-use cairn_types::{ErrorCode, ExtentKind, Layout};
+use cairn_types::{EXTENT_SHARED, ErrorCode, ExtentKind, Layout};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::PublishRequest;
 use std::sync::Arc;
@@ -68,10 +68,10 @@ fn is_untouched(found: &Attributes, now: &Attributes, runs: &[Run]) -> bool {
     now.overwriter == 0 && (distance(now) == distance(found) || runs.iter().flat_map(|run| &run.extents).all(is_row))
 }
 
-/// Where the bytes lie, however they are cut; in their order.
+/// Where the bytes lie, however they are cut, and whoever else has them; in their order.
 pub(crate) fn joined(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::new();
-    for extent in extents {
+    for extent in extents.into_iter().map(|e| Extent { flags: e.flags & !EXTENT_SHARED, ..e }) {
         match all.last_mut() {
             Some(last)
                 if (last.pg, last.index, last.flags) == (extent.pg, extent.index, extent.flags)

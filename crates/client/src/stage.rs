@@ -7,7 +7,8 @@
 //! everything was right.
 //!
 //! Invariants: no copy is given up before [`read_back`] found all of what replaces it on the disks; a file that would
-//! not take a tenth less stays copies; bytes that clones share with a file are left to them where they are most of it.
+//! not take a tenth less stays copies; bytes that clones share with a file are left to them where they are most of it,
+//! and it waits until they are not.
 //! Memory: a part's extents, the windows of a reader and a writer. Not here: which files, and when (`meta`, `jobs`).
 pub(crate) mod read_back;
 mod soon;
@@ -48,6 +49,8 @@ pub enum EncodeOutcome {
     Done,
     /// It stays copies: encoding would not save enough.
     Kept,
+    /// Others share most of it, so it stays copies until they do not.
+    Shared,
     /// Others were in the way, or it was told to stop; it waits on.
     Left,
 }
@@ -60,12 +63,14 @@ pub struct EncodedPart {
     pub moved: u64,
     /// Bytes on all disks that it takes less.
     pub freed: u64,
+    /// Of several files together: those of which nothing waits any more.
+    pub files: u32,
 }
 
 impl EncodedPart {
     /// Nothing was written anew.
     pub fn nothing(outcome: EncodeOutcome) -> EncodedPart {
-        EncodedPart { outcome, moved: 0, freed: 0 }
+        EncodedPart { outcome, moved: 0, freed: 0, files: 0 }
     }
 }
 
@@ -76,6 +81,15 @@ pub(crate) enum Asked {
     ByAge,
     /// Also those that were kept as copies: somebody asks.
     Now,
+}
+
+/// Whether a file of copies is encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Worth {
+    Enough,
+    TooLittle,
+    /// What others share with it stays where it is, and that is most of it.
+    Shared,
 }
 
 /// A file that is worked on, as it was found.
@@ -138,9 +152,16 @@ impl Volume {
             self.call_lease_back(&found).await?;
             return Err(ClientError::Changed { what: format!("inode {inode}") });
         }
-        if from == 0 && !file.stage.is_encoded() && !self.is_worthwhile(&file).await? {
-            self.set_stage(&file, Stage::Kept).await?;
-            return Ok(EncodedPart::nothing(EncodeOutcome::Kept));
+        if from == 0 && !file.stage.is_encoded() {
+            match self.worth(&file).await? {
+                Worth::Enough => {}
+                // Its stage stays: it is looked at again when its clones are gone.
+                Worth::Shared => return Ok(EncodedPart::nothing(EncodeOutcome::Shared)),
+                Worth::TooLittle => {
+                    self.set_stage(&file, Stage::Kept).await?;
+                    return Ok(EncodedPart::nothing(EncodeOutcome::Kept));
+                }
+            }
         }
         let (extents, end) = self.part_of(inode, from, length, cell_of(file.later)).await?;
         let runs = self.to_encode(&file, &extents, true);
@@ -158,13 +179,18 @@ impl Volume {
     /// Gives the file its stage if nothing is left to encode.
     async fn finish(&self, inode: u64, asked: Asked) -> Result<EncodeOutcome> {
         let Some(file) = waiting(self.getattr(inode).await?, asked) else { return Ok(EncodeOutcome::NotWaiting) };
-        let mut from = 0;
+        let (mut from, mut shared) = (0, 0);
         while from != u64::MAX {
             let (extents, end) = self.part_of(inode, from, PART, cell_of(file.later)).await?;
             if !self.to_encode(&file, &extents, false).is_empty() {
                 return Ok(EncodeOutcome::More(from));
             }
+            let copies = |e: &&Extent| is_shared(e) && ExtentKind::from_flags(e.flags) == Some(ExtentKind::Plain);
+            shared += extents.iter().filter(copies).map(|e| e.length).sum::<u64>();
             from = end;
+        }
+        if shared >= GAIN_BYTES {
+            return Ok(EncodeOutcome::Shared);
         }
         // Refused if anything was changed since it was asked for.
         self.set_stage(&file, Stage::Encoded).await?;
@@ -184,16 +210,16 @@ impl Volume {
     }
 
     /// Whether a file of copies takes enough less when it is encoded.
-    async fn is_worthwhile(&self, file: &Waiting) -> Result<bool> {
+    async fn worth(&self, file: &Waiting) -> Result<Worth> {
         let (mut count, mut from) = (file.count(), 0);
         let (mut shared, mut all) = (0, 0);
         loop {
-            let page = self.extents(file.found.inode, from, u64::MAX - from).await?;
+            let page = self.extents_to_move(file.found.inode, from).await?;
             count.push(&page.extents);
             all += page.extents.iter().map(|e| e.length).sum::<u64>();
             if page.extents.iter().any(is_in_whole_shards) {
                 // It was begun, and takes less already.
-                return Ok(true);
+                return Ok(Worth::Enough);
             }
             shared += page.extents.iter().filter(|e| is_shared(e)).map(|e| e.length).sum::<u64>();
             match page.extents.last() {
@@ -203,8 +229,11 @@ impl Volume {
         }
         let space = count.finish();
         let saved = space.saved();
-        // What others share with it stays where it is.
-        Ok(shared <= all / 2 && saved >= GAIN_BYTES && saved >= space.now / GAIN_PART)
+        Ok(match saved >= GAIN_BYTES && saved >= space.now / GAIN_PART {
+            false => Worth::TooLittle,
+            true if shared > all / 2 => Worth::Shared,
+            true => Worth::Enough,
+        })
     }
 
     /// What of a part has to be written anew. `fat`: also rows that take much more than they have to.

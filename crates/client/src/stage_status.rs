@@ -6,7 +6,10 @@ use cairn_wire::meta;
 pub struct StageStatus {
     pub waiting_files: u64,
     pub waiting_bytes: u64,
-    /// Of these: their time has come.
+    /// Of these: their time has come, and clones have most of their bytes, too.
+    pub shared_files: u64,
+    pub shared_bytes: u64,
+    /// Of the others: their time has come.
     pub due_files: u64,
     pub due_bytes: u64,
     /// When that of the next one comes, since 1970; 0: of none.
@@ -26,7 +29,7 @@ pub struct StageStatus {
     pub kept_files: u64,
     /// Others were in the way, or something was not complete; each is tried again.
     pub left_times: u64,
-    /// Of the last one that was left.
+    /// Of the last one that was left, while it is to be tried again.
     pub last_reason: String,
     /// Nothing is encoded at this hour.
     pub held: bool,
@@ -37,6 +40,8 @@ impl StageStatus {
         Self {
             waiting_files: found.waiting_files,
             waiting_bytes: found.waiting_bytes,
+            shared_files: found.shared_files,
+            shared_bytes: found.shared_bytes,
             due_files: found.due_files,
             due_bytes: found.due_bytes,
             next_due_ns: found.next_due_ns,

@@ -124,6 +124,7 @@ async fn encode(volume: &Volume, what: ToEncode) -> FileWorkDone {
         Ok(part) if part.outcome == EncodeOutcome::Left && is_one => {
             (part, "others are writing it, or parts of the cluster are away".to_owned())
         }
+        Ok(part) if part.outcome == EncodeOutcome::Shared => (part, "clones share most of it".to_owned()),
         Ok(part) => (part, String::new()),
         Err(error) => (EncodedPart::nothing(EncodeOutcome::Left), error.to_string()),
     };

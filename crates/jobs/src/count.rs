@@ -108,7 +108,7 @@ impl Count {
         self.state.lock().progress.bytes_freed += part.freed;
         match part.outcome {
             EncodeOutcome::Done => Ok(Conversion::Done { bytes: part.moved }),
-            EncodeOutcome::NotWaiting | EncodeOutcome::Kept => Ok(Conversion::Kept),
+            EncodeOutcome::NotWaiting | EncodeOutcome::Kept | EncodeOutcome::Shared => Ok(Conversion::Kept),
             EncodeOutcome::Left | EncodeOutcome::More(_) if self.is_stopped() => Ok(Conversion::Stopped),
             EncodeOutcome::Left | EncodeOutcome::More(_) => {
                 Err(ClientError::Changed { what: String::from_utf8_lossy(path).into_owned() })

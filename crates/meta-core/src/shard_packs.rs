@@ -4,8 +4,8 @@
 //! files name tells all: the rows that members hold are those of which somebody names a block, and files should name
 //! all of it.
 //!
-//! Invariant: a group's chunks are chosen only where new ones, as long as what is left of the longest shard, would take
-//! at most 70 % of what the old ones do. What lies in one shard alone stays where it is: moved, it would take as much.
+//! Invariant: a chunk is chosen only if at most 70 % of what it takes is named. Whether what is left becomes a chunk of
+//! whole shards again, or rows of single files, is for whoever moves it to see: shards may be left unevenly.
 //! Names of other partitions are not asked for: a chunk of which they have much may look emptier than it is, and what
 //! they have in it is moved when their own leaders find the same. Bounds: [`CHUNKS_MAX`] chunks are counted, at 2 KiB
 //! each, from a place on that moves on with each walk; [`CHOSEN_MAX`] chosen, [`FILES_MAX`] files told. Not here: who
@@ -21,7 +21,7 @@ const CHUNKS_MAX: usize = 8192;
 const CHOSEN_MAX: usize = 64;
 /// Files that are moved in one pass.
 const FILES_MAX: usize = 64 << 10;
-/// A group's chunks are left as they are if less than so many bytes of data would be gained.
+/// A group's chunks are left as they are if fewer bytes of data are dead in them.
 const GAIN_MIN: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -107,29 +107,21 @@ impl ShardPacks {
         last.map(|(chunk, _)| *chunk)
     }
 
-    /// Keeps chunks of which enough is dead, of groups that gain by it; `shards`: how many data shards a group's chunks
-    /// have, if it is to be considered.
+    /// Keeps chunks of which enough is dead, of groups that gain something by it; `shards`: how many data shards a
+    /// group's chunks have, if it is to be considered.
     pub fn choose(&mut self, shards: impl Fn(u32) -> Option<u64>) {
-        let mut groups: BTreeMap<u32, (u64, Vec<u64>, Vec<ShardChunk>)> = BTreeMap::new();
+        let mut groups: BTreeMap<u32, (u64, Vec<ShardChunk>)> = BTreeMap::new();
         for (chunk, rows) in std::mem::take(&mut self.counted) {
             let Some(k) = shards(chunk.0) else { continue };
-            let (held, live) = (rows.held(), rows.live.iter().sum());
-            if is_mostly_dead(live, held * k) {
-                let group = groups.entry(chunk.0).or_insert_with(|| (0, vec![0; k as usize], Vec::new()));
-                group.0 += held;
-                group.1.iter_mut().zip(&rows.live).for_each(|(sum, live)| *sum += live);
-                group.2.push(chunk);
+            let (held, live) = (rows.held() * k, rows.live.iter().sum());
+            if is_mostly_dead(live, held) {
+                let group = groups.entry(chunk.0).or_default();
+                group.0 += held - live;
+                group.1.push(chunk);
             }
         }
-        // Rows that are gained.
-        let mut gains: Vec<(u64, Vec<ShardChunk>)> = Vec::new();
-        for (held, live, chunks) in groups.into_values() {
-            let after = live.iter().copied().max().unwrap_or(0);
-            let gain = held.saturating_sub(after);
-            if is_mostly_dead(after, held) && gain * live.len() as u64 * BLOCK >= GAIN_MIN {
-                gains.push((gain, chunks));
-            }
-        }
+        let mut gains: Vec<(u64, Vec<ShardChunk>)> = groups.into_values().collect();
+        gains.retain(|(gain, _)| gain * BLOCK >= GAIN_MIN);
         gains.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         let chunks = gains.into_iter().flat_map(|(_, chunks)| chunks).take(CHOSEN_MAX);
         self.chosen = chunks.map(|chunk| (chunk, BTreeMap::new())).collect();
@@ -198,8 +190,8 @@ mod tests {
         packs.chosen().map(|(_, index)| index).collect()
     }
 
-    /// Space of files that are gone would never come back while their neighbours in other shards stay; or what is
-    /// dense, or lies in one shard alone, be written anew for ever.
+    /// Space of files that are gone would never come back while their neighbours in other shards stay; or what is dense
+    /// be written anew for ever.
     #[test]
     fn chunks_are_chosen_by_what_would_be_gained() {
         // Four shards of 1000 blocks, of which so many are left, each shard's own.
@@ -213,9 +205,9 @@ mod tests {
         let dense: Vec<Named> = (0..4).map(|shard| named(u64::from(shard) + 1, 0, shard, 0, 1000)).collect();
         assert_eq!(chosen(&dense), []);
         assert_eq!(chosen(&dense[..3]), [], "a quarter is dead");
-        assert_eq!(chosen(&dense[..2]), [], "half is dead, and the new one would be as long");
+        assert_eq!(chosen(&dense[..2]), [0], "half is dead, though no row is");
         assert_eq!(chosen(&left(0, [250; 4])), [0], "1000 rows would be 250");
-        assert_eq!(chosen(&left(0, [250, 0, 0, 0])), [], "in one shard alone");
+        assert_eq!(chosen(&left(0, [250, 0, 0, 0])), [0], "in one shard alone");
         assert_eq!(chosen(&left(0, [20; 4])), [], "too little would be gained");
         let two = [left(3, [250, 250, 0, 0]), left(4, [0, 0, 250, 250])].concat();
         assert_eq!(chosen(&two), [3, 4], "together: 1000 rows would be 250");

@@ -176,6 +176,31 @@ impl Namespace {
         *extents = marked;
     }
 
+    /// Parts of an extent that was shared once: `shared` are those that others have now, too.
+    pub(crate) fn shared_now(&self, extent: Extent) -> Vec<Extent> {
+        if !extent.shared {
+            return vec![extent];
+        }
+        let (first, end) = extent.blocks();
+        let place = Place::of(&extent);
+        let (mut parts, mut at) = (Vec::new(), extent.file_offset);
+        let mut push = |to: u64, shared: bool| {
+            if at < to {
+                parts.push(Extent { shared, ..extent.part(at, to) });
+                at = to;
+            }
+        };
+        for record in self.share_records(extent.pg, extent.index, first, end) {
+            let within = |block| place.file_offset(block).clamp(extent.file_offset, extent.end());
+            // What has no record would be a violation: it is left to others.
+            push(within(record.first_block), true);
+            push(within(record.end_block()), record.references + record.kept > 1);
+        }
+        push(extent.end(), true);
+        parts.dedup_by(|next, before| join(before, next));
+        parts
+    }
+
     /// Blocks of a place that shared extents of the file name now, in order.
     fn named_at(&self, inode: u64, place: &Place) -> Option<Vec<(u64, u64)>> {
         let (from, to) = place.file_range();

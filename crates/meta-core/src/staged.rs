@@ -27,6 +27,8 @@ pub struct StagedFile {
     pub bytes: u64,
     /// Those of them that are copies, as far as its first extents tell.
     pub copies: u64,
+    /// Of those that are copies: what clones have as well.
+    pub shared: u64,
     pub stage: Stage,
     pub after: StageAfter,
     /// Nanoseconds since 1970 of the last change, of whatever.
@@ -35,6 +37,13 @@ pub struct StagedFile {
     pub durable: bool,
     /// A placement group in which it has bytes: the first that are copies, or rows where its beginning has no copies.
     pub pg: u32,
+}
+
+impl StagedFile {
+    /// Whoever encodes would find that most of it is to be left to its clones.
+    pub const fn is_mostly_shared(&self) -> bool {
+        self.shared > self.bytes / 2 && !self.stage.is_encoded()
+    }
 }
 
 /// Whether a file is to be looked at when its time has come.
@@ -145,7 +154,7 @@ impl Namespace {
     pub fn staged_file(&self, id: u64) -> Option<StagedFile> {
         let inode = self.stored_inode(id).ok().filter(|inode| inode.nlink > 0 && waits_for_encoding(inode))?;
         let layout = Layout::from_bits(inode.layout)?;
-        let (mut first, mut of_copies, mut copies, mut seen) = (0, None, 0, 0);
+        let (mut first, mut of_copies, mut copies, mut shared, mut seen) = (0, None, 0, 0, 0);
         self.visit_extents(id, 0, u64::MAX, |extent| {
             if seen == 0 {
                 first = extent.pg;
@@ -153,6 +162,8 @@ impl Namespace {
             if extent.kind == ExtentKind::Plain {
                 of_copies = of_copies.or(Some(extent.pg));
                 copies += extent.length;
+                let parts = self.shared_now(extent);
+                shared += parts.iter().filter(|part| part.shared).map(|part| part.length).sum::<u64>();
             }
             seen += 1;
             seen < EXTENTS_LOOKED_AT
@@ -163,6 +174,7 @@ impl Namespace {
             inode: id,
             bytes: inode.stored,
             copies,
+            shared,
             stage: layout.stage(),
             after: layout.stage_after(),
             changed: inode.ctime.max(inode.mtime.min(self.time)),

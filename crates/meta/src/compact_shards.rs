@@ -128,12 +128,14 @@ impl Collector {
         Ok(())
     }
 
-    /// Groups in which there may be chunks of whole shards, and how many data shards these have; none where the volume
-    /// has no stripe groups.
+    /// Groups in which there may be chunks of whole shards, and how many data shards these have; none where there are
+    /// no such chunks, and nobody makes some. Columns alone do not tell: they may be gone, and what was encoded in them
+    /// stays.
     fn groups_of_shards(&self) -> BTreeMap<u32, u64> {
         let map = self.partition.state.common.map.read();
         let own = || map.pgs().filter(|pg| pg.volume == self.partition.state.volume.get() && !pg.retired);
-        if own().all(|pg| map.column(PgId(pg.pg)).is_none()) {
+        let names_none = *self.partition.state.names_whole_shards.lock() == Some(false);
+        if names_none && own().all(|pg| map.column(PgId(pg.pg)).is_none()) {
             return BTreeMap::new();
         }
         let scheme = |code: u32| u8::try_from(code).ok().and_then(Scheme::from_code);

@@ -302,16 +302,20 @@ async fn walk<T>(
 ) -> Result<(), WireError> {
     let state = &partition.state;
     let snapshot = state.namespace.read().snapshot();
-    let mut scan = NamedScan::new();
+    let (mut scan, mut whole_shards) = (NamedScan::new(), false);
     loop {
         let start = state.common.clock.now();
-        let more = scan.step(&snapshot, SCAN_ENTRIES, |named| visit(to, named));
+        let more = scan.step(&snapshot, SCAN_ENTRIES, |named| {
+            whole_shards |= named.whole_shard.is_some();
+            visit(to, named);
+        });
         let more = more.map_err(|violation| {
             tracing::error!(partition = %state.id, %violation, "the namespace is damaged; no garbage is collected");
             WireError::new(ErrorCode::Internal, violation.to_string())
         })?;
         rest(to);
         if !more {
+            *state.names_whole_shards.lock() = Some(whole_shards);
             return Ok(());
         }
         sleep(state.common.clock.now().since(start) * (SCAN_SHARE - 1)).await;

@@ -172,6 +172,8 @@ pub(crate) struct PartitionState {
     /// Files that wait to be defragmented.
     pub(crate) fragmented: AtomicU64,
     pub(crate) stage: StageDesk,
+    /// Whether files had something in chunks of whole shards when all that they name was looked at last.
+    pub(crate) names_whole_shards: Mutex<Option<bool>>,
     /// Whether the leader has asked to defer deaths and waits for the outcome.
     pub(crate) asked_to_defer: AtomicBool,
     /// Its volume is in the trash, as far as the map is known: nobody is served.
@@ -231,6 +233,7 @@ impl PartitionState {
             grown: Grown::default(),
             survey: Survey::default(),
             fragmented: AtomicU64::new(0),
+            names_whole_shards: Mutex::new(None),
             asked_to_defer: AtomicBool::new(false),
             trashed: AtomicBool::new(false),
             load: Load::default(),

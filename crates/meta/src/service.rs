@@ -169,8 +169,9 @@ impl MetaServer {
         let bad = || WireError::new(ErrorCode::BadRequest, "the message cannot be decoded");
         match opcode {
             Opcode::StageStatus => {
-                let waiting = partition.state.namespace.read().staged_count();
-                reply.ok(&partition.state.stage.answer(waiting), ());
+                let (state, wall) = (&partition.state, partition.state.common.clock.wall());
+                let told = state.stage.answer(&state.namespace.read(), wall);
+                reply.ok(&told, ());
             }
             Opcode::EncodeSoon => match EncodeSoonRequest::decode(message) {
                 Ok(request) => {

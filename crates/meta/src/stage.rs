@@ -15,6 +15,7 @@
 mod asked;
 mod columns;
 mod degraded;
+mod desk;
 mod together;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use cairn_meta_core::{Namespace, StagedFile, WHOLE_SHARDS_LEVEL};
 use cairn_rpc::Client;
-use cairn_types::{StageHours, Time, WallTime};
+use cairn_types::{StageHours, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{EncodeRequest, EncodeResponse};
 use cairn_wire::error::WireError;
@@ -35,14 +36,14 @@ use crate::config::MetaTimings;
 use crate::movers::Movers;
 use crate::partition::{Partition, PartitionState};
 use crate::stats::{add, count};
-use asked::{Asked, Seen};
+use asked::Seen;
 use columns::InColumns;
 use degraded::Degraded;
+pub(crate) use desk::StageDesk;
+use desk::{LOOK_FILES, due_at};
 
 /// Files of one look that are to be encoded by themselves. The others are found with the next one.
 const DUE_MAX: usize = 1024;
-/// Files that are looked at under one hold of the lock.
-const LOOK_FILES: usize = 512;
 /// Files of one question that are answered: the others are not waited for.
 const ASKED_MAX: usize = 4096;
 /// Part of the time that looks may take: one in this many.
@@ -67,20 +68,6 @@ pub(crate) struct StageSettings {
     pub(crate) hours: StageHours,
 }
 
-/// What the leader tells those who ask.
-#[derive(Debug, Default)]
-pub(crate) struct StageDesk {
-    status: Mutex<StageStatusResponse>,
-    asked: Asked,
-}
-
-impl StageDesk {
-    /// As of now; `waiting`: files that are listed.
-    pub(crate) fn answer(&self, waiting: u64) -> StageStatusResponse {
-        StageStatusResponse { waiting_files: waiting, ..self.status.lock().clone() }
-    }
-}
-
 impl PartitionState {
     /// Somebody waits for these files: those that are to be waited for, the others are encoded by themselves.
     pub(crate) fn encode_soon(&self, inodes: &[u64]) -> Vec<u64> {
@@ -93,7 +80,9 @@ impl PartitionState {
         let can = |inode: u64| {
             let file = namespace.staged_file(inode);
             // Nobody is kept waiting for a member that is away.
-            file.is_some_and(|file| columns::column_of(&map, file.pg).is_some_and(|(_, degraded)| !degraded))
+            file.is_some_and(|file| {
+                !file.is_mostly_shared() && columns::column_of(&map, file.pg).is_some_and(|(_, degraded)| !degraded)
+            })
         };
         self.stage.asked.ask(&inodes[..inodes.len().min(ASKED_MAX)], now, can)
     }
@@ -109,6 +98,13 @@ fn makes_whole_shards(namespace: &Namespace) -> bool {
 struct Retry {
     not_before: Time,
     tries: u32,
+}
+
+/// What the last reason that is told is about.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    File(u64),
+    StripeGroup(u32),
 }
 
 /// How a file came out.
@@ -130,6 +126,7 @@ pub(crate) struct Stager {
     together: BTreeMap<u32, Retry>,
     /// Stripe groups that lack members.
     degraded: Degraded,
+    cause: Option<Cause>,
 }
 
 impl Stager {
@@ -141,6 +138,7 @@ impl Stager {
             retries: BTreeMap::new(),
             together: BTreeMap::new(),
             degraded: Degraded::default(),
+            cause: None,
         }
     }
 
@@ -176,6 +174,20 @@ impl Stager {
                 }
                 self.work_on(file, term).await;
             }
+            self.end_reason();
+        }
+    }
+
+    /// The last reason is told as long as what it is about is to be tried again.
+    fn end_reason(&mut self) {
+        let lasts = match self.cause {
+            None => return,
+            Some(Cause::File(inode)) => self.retries.contains_key(&inode),
+            Some(Cause::StripeGroup(group)) => self.together.contains_key(&group),
+        };
+        if !lasts {
+            self.cause = None;
+            self.desk().lock().last_reason.clear();
         }
     }
 
@@ -210,16 +222,9 @@ impl Stager {
             let start = state.common.clock.now();
             let (files, last) = state.namespace.read().staged_files(after, LOOK_FILES);
             for file in files {
-                told.waiting_bytes += file.bytes;
-                let (at, asked) = (due_at(&file), state.stage.asked.fills_until(file.inode));
-                let is_due = at <= wall;
-                if is_due {
-                    told.due_files += 1;
-                    told.due_bytes += file.bytes;
-                } else {
-                    told.next_due_ns = if told.next_due_ns == 0 { at.0 } else { told.next_due_ns.min(at.0) };
-                }
-                if !file.durable || !is_due && asked.is_none() {
+                desk::note(&mut told, &file, wall);
+                let (is_due, asked) = (due_at(&file) <= wall, state.stage.asked.fills_until(file.inode));
+                if !file.durable || file.is_mostly_shared() || !is_due && asked.is_none() {
                     continue;
                 }
                 let map = state.common.map.read();
@@ -248,11 +253,7 @@ impl Stager {
             sleep(state.common.clock.now().since(start)).await;
         }
         let held = self.held();
-        {
-            let mut desk = self.desk().lock();
-            (desk.waiting_bytes, desk.due_files, desk.due_bytes) = (told.waiting_bytes, told.due_files, told.due_bytes);
-            (desk.next_due_ns, desk.held) = (told.next_due_ns, held);
-        }
+        state.stage.looked(&told, held);
         if held {
             (due, in_columns) = (Vec::new(), InColumns::default());
         }
@@ -288,6 +289,7 @@ impl Stager {
                 let pause = self.timings.stage_retry * 2u32.pow(tries.min(DOUBLINGS));
                 let not_before = state.common.clock.now() + pause;
                 drop(desk);
+                self.cause = Some(Cause::File(inode));
                 self.retries.insert(inode, Retry { not_before, tries: tries.saturating_add(1) });
                 return;
             }
@@ -303,8 +305,8 @@ impl Stager {
         let mut from = 0;
         loop {
             let now = state.namespace.read().staged_file(file.inode);
-            let due = now.is_some_and(|now| now.durable && due_at(&now) <= state.common.clock.wall());
-            if !due || self.held() {
+            let due = |now: StagedFile| now.durable && due_at(&now) <= state.common.clock.wall();
+            if !now.is_some_and(|now| due(now) && !now.is_mostly_shared()) || self.held() {
                 return Ok(End::Gone);
             }
             {
@@ -337,10 +339,4 @@ impl Stager {
             }
         }
     }
-}
-
-/// When the time of a file comes. A clock that is ahead makes it come early, which does no harm.
-fn due_at(file: &StagedFile) -> WallTime {
-    let after = u64::try_from(file.after.duration().as_nanos()).unwrap_or(u64::MAX);
-    WallTime(file.changed.saturating_add(after))
 }

@@ -203,13 +203,25 @@ impl FromStr for Layout {
     }
 }
 
+/// The usual unit may be written, and is not kept: the bits of a unit are those of what is written now.
+fn later_scheme(now: &str, later: &str) -> Result<Scheme, String> {
+    let (scheme, unit) = match later.split_once('/') {
+        Some((scheme, unit)) => (scheme.parse::<Scheme>()?, unit.parse::<ByteCount>()?.0),
+        None => return later.parse(),
+    };
+    match unit {
+        STRIPE_UNIT_DEFAULT => Ok(scheme),
+        _ => Err(format!("what is encoded later has units of {}k: write {now}>{scheme}", STRIPE_UNIT_DEFAULT >> 10)),
+    }
+}
+
 fn parse(text: &str) -> Result<Layout, String> {
     let (text, after) = match text.split_once('@') {
         Some((text, after)) => (text, after.parse::<StageAfter>()?),
         None => (text, StageAfter::DEFAULT),
     };
     let (now, staged) = match text.split_once('>') {
-        Some((now, later)) => (now, Some(later.parse::<Scheme>()?)),
+        Some((now, later)) => (now, Some(later_scheme(now, later)?)),
         None => (text, None),
     };
     let (now, unit) = match now.split_once('/') {
@@ -316,6 +328,10 @@ mod tests {
             let error = text.parse::<Layout>().expect_err(text);
             assert!(error.to_string().contains("examples: r3"));
         }
+        // Each part is right, so it has to be said what to write.
+        let error = "r3>rs-6-3/256k@2h".parse::<Layout>().expect_err("no unit").to_string();
+        assert!(error.contains("units of 64k: write r3>rs-6-3"), "{error}");
+        assert_eq!("r3>rs-6-3/64k@2h".parse::<Layout>(), "r3>rs-6-3@2h".parse());
         assert_eq!(Layout::from_bits(0), None);
         assert_eq!(Layout::from_bits(u64::MAX), None);
         // A stage and a time without a later scheme; a time that is written otherwise.

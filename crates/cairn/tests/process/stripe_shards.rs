@@ -198,8 +198,7 @@ fn what_is_left_of_many_files_becomes_dense() {
     kept.iter().for_each(|(path, bytes)| check(&cluster, path, bytes));
     // What was put together is decoded, too.
     let (path, _) = kept[0];
-    let (pgs, _) = in_whole_shards(&stat(&cluster, path));
-    let pg = pgs.first().copied().expect("in whole shards");
+    let pg = stat(&cluster, path)["extents"][0]["pg"].as_u64().expect("a number");
     let victim = node_of(&cluster, disks_of(&groups(&cluster)[&pg])[0]);
     cluster.kill(&victim);
     kept.iter().for_each(|(path, bytes)| check(&cluster, path, bytes));
@@ -219,6 +218,8 @@ fn what_is_asked_for_is_encoded_where_it_lies() {
     let told = cluster.ok(&["fs", "layout", "encode", "/warm"]);
     assert!(told.contains("48 encoded"), "{told}");
     assert!(together() > bytes as f64 / 4.0, "only {} of {bytes} bytes were encoded together", together());
+    let counted = cluster.metric("meta1", "cairn_meta_encoded_files").unwrap_or_default();
+    assert!((1.0..=48.0).contains(&counted), "{counted} files were counted");
     for (path, bytes) in &files {
         assert_eq!(stat(&cluster, path)["stage"], "encoded", "{path}");
         check(&cluster, path, bytes);

@@ -40,6 +40,8 @@ use std::time::Duration;
 
 /// Streams of a volume for one class of groups and one stripe, each with its own open chunk.
 const STREAMS_MAX: usize = 4;
+/// Extents of a page.
+const PAGE_EXTENTS: u32 = 1024;
 /// Entries of a directory page.
 pub const READDIR_PAGE: u32 = 1024;
 
@@ -347,7 +349,20 @@ impl Volume {
     }
     /// A page of the extents that overlap the range, for readers and writers of this library.
     pub(crate) async fn extents(&self, inode: u64, offset: u64, length: u64) -> Result<GetExtentsResponse> {
-        self.some_extents(inode, offset, length, 1024).await
+        self.some_extents(inode, offset, length, PAGE_EXTENTS).await
+    }
+    /// The same for whoever moves bytes: what was shared once and is not shared any more is not said to be.
+    pub(crate) async fn extents_to_move(&self, inode: u64, offset: u64) -> Result<GetExtentsResponse> {
+        let length = u64::MAX - offset;
+        let request = |header| GetExtentsRequest {
+            header: Some(header),
+            inode,
+            offset,
+            length,
+            count_max: PAGE_EXTENTS,
+            shared_now: true,
+        };
+        self.caller.read_by(&format!("inode {inode}"), inode, Opcode::GetExtents, request).await
     }
     /// The same for whoever looks at them.
     pub async fn extents_page(&self, inode: u64, offset: u64, length: u64) -> Result<ExtentPage> {

@@ -234,9 +234,14 @@ async fn clones_go_on_sharing() {
     };
     let first = clone(b"/a").await;
     for inode in [source.inode, first] {
-        assert_eq!(encode_all(&volume, inode).await.outcome, EncodeOutcome::Kept);
+        assert_eq!(encode_all(&volume, inode).await, EncodedPart::nothing(EncodeOutcome::Shared));
+        assert_eq!((kinds(&volume, inode).await.0, stage(&volume, b"/s").await), (0, Stage::Copies), "it waits on");
     }
-    volume.unlink(b"/a").await.expect("removed");
+    // Nothing shares it any more.
+    volume.unlink(b"/s").await.expect("removed");
+    let done = encode_all(&volume, first).await;
+    assert_eq!((done.outcome, done.moved), (EncodeOutcome::Done, data.len() as u64));
+    assert!(done.freed >= data.len() as u64 && contents(&volume, b"/a").await == data);
     // One block is not shared any more: that much would become its own.
     let own = put(&volume, b"/o", STAGED, &data).await;
     assert_eq!(encode_all(&volume, own.inode).await.outcome, EncodeOutcome::Done);
@@ -246,7 +251,7 @@ async fn clones_go_on_sharing() {
     assert_eq!(stage(&volume, b"/c").await, Stage::Changed, "rows, to be looked at");
     let looked = encode_all(&volume, made.inode).await;
     assert_eq!((looked.outcome, looked.moved), (EncodeOutcome::Done, 0), "they are right where they are");
-    assert!(contents(&volume, b"/c").await == data && contents(&volume, b"/s").await == data);
+    assert!(contents(&volume, b"/c").await == data && contents(&volume, b"/a").await == data);
     cluster.check_namespace();
 }
 

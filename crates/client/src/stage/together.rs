@@ -77,6 +77,14 @@ fn groups_here(view: &ClusterView, volume: u32, rack: &str) -> BTreeMap<StripeGr
     found.into_iter().filter_map(whole).collect()
 }
 
+/// Files that name a new chunk, what they have in it, and how many of them waited and do not any more.
+#[derive(Clone, Copy, Default, Debug)]
+struct NamedFiles {
+    files: u32,
+    bytes: u64,
+    encoded: u32,
+}
+
 impl Volume {
     /// Encodes of these files what lies in stripe groups whose core rack is this process's, as much as goes into one
     /// chunk. [`EncodeOutcome::More`]: there is more of that; [`EncodeOutcome::Left`]: they have something in other
@@ -149,7 +157,7 @@ impl Volume {
         };
         let (mut extents, mut from, mut shared) = (Vec::new(), 0, 0);
         while extents.len() < EXTENTS_MAX {
-            let page = self.extents(inode, from, u64::MAX - from).await?;
+            let page = self.extents_to_move(inode, from).await?;
             if page.data_version != found.data_version {
                 return Ok(None);
             }
@@ -177,7 +185,8 @@ impl Volume {
         let disks: Sources = columns.groups.iter().map(|(_, disk)| *disk).collect();
         let (chunk, blocks) = (id.to_string(), together.blocks);
         let mut done = EncodedPart::nothing(EncodeOutcome::More(0));
-        (_, done.moved) = self.make_chunk(&chunk, pg, disks, files, together).await?;
+        let named = self.make_chunk(&chunk, pg, disks, files, together).await?;
+        (done.moved, done.files) = (named.bytes, named.encoded);
         if done.moved == 0 {
             return Err(ClientError::Changed { what: format!("every file that was to be encoded in {id}") });
         }
@@ -190,7 +199,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Writes a chunk of whole shards, and lets files name what they have in it. How many do, and of how many bytes.
+    /// Writes a chunk of whole shards, and lets files name what they have in it.
     async fn make_chunk(
         &self,
         what: &str,
@@ -198,7 +207,7 @@ impl Volume {
         disks: Sources,
         files: &[Waiting],
         together: Together,
-    ) -> Result<(u32, u64)> {
+    ) -> Result<NamedFiles> {
         let (volume, class) = (self.id(), pg.scheme.into());
         let stripe = match pg.scheme {
             Scheme::Erasure { k, .. } => Stripe::new(u16::from(k), WHOLE_SHARD),
@@ -223,18 +232,22 @@ impl Volume {
         epochs.confirm(self.cluster(), what).await?;
         let name = |number: usize| self.name_shards(&files[number], number, &together, &written, stripe);
         let mut named = stream::iter(together.files()).map(name).buffer_unordered(PUBLISHES_AT_ONCE);
-        let (mut count, mut bytes, mut failed) = (0, 0, None);
+        let (mut all, mut failed) = (NamedFiles::default(), None);
         while let Some(moved) = named.next().await {
             match moved {
-                Ok(moved) => (count, bytes) = (count + u32::from(moved > 0), bytes + moved),
+                Ok((bytes, encoded)) => {
+                    all.files += u32::from(bytes > 0);
+                    all.bytes += bytes;
+                    all.encoded += u32::from(encoded);
+                }
                 Err(error) => failed = Some(error),
             }
         }
-        if let Some(error) = failed.filter(|_| bytes == 0) {
+        if let Some(error) = failed.filter(|_| all.bytes == 0) {
             return Err(error);
         }
-        tracing::debug!(chunk = %written.chunk, files = count, bytes, "files name a chunk of whole shards");
-        Ok((count, bytes))
+        tracing::debug!(chunk = %written.chunk, files = all.files, bytes = all.bytes, "files name a chunk of whole shards");
+        Ok(all)
     }
 
     /// The erasure group of a stripe group.
@@ -250,7 +263,8 @@ impl Volume {
         pg.ok_or_else(|| ClientError::NotAtRest { what, detail: "the manager made none".into() })
     }
 
-    /// Lets a file name what it has in the chunk, if it still is as it was found. The bytes that moved.
+    /// Lets a file name what it has in the chunk, if it still is as it was found. The bytes that moved, and whether it
+    /// waited and all of it is encoded now.
     async fn name_shards(
         &self,
         file: &Waiting,
@@ -258,7 +272,7 @@ impl Volume {
         together: &Together,
         written: &Written,
         stripe: Stripe,
-    ) -> Result<u64> {
+    ) -> Result<(u64, bool)> {
         let (runs, extents) = together.of_file(number, written.chunk, stripe);
         let bytes = extents.iter().map(|extent| extent.length).sum();
         let shown_as = format!("inode {}", file.found.inode);
@@ -269,21 +283,27 @@ impl Volume {
         }
         body.places.extents = extents;
         match self.swap_moved(&file.found, &shown_as, &runs, &mut body).await {
-            Ok(()) => Ok(bytes),
-            Err(error)
-                if is_race(&error)
-                    || is_in_the_way(&error)
-                    || matches!(
-                        error.code(),
-                        Some(ErrorCode::Stale | ErrorCode::NotFound | ErrorCode::LeaseHeld | ErrorCode::SessionEnded)
-                    ) =>
-            {
+            // What has something left is looked at when it is encoded by itself.
+            Ok(()) if file.stage.waits() => {
+                Ok((bytes, matches!(self.finish(file.found.inode, Asked::ByAge).await, Ok(EncodeOutcome::Done))))
+            }
+            Ok(()) => Ok((bytes, false)),
+            Err(error) if may_be_later(&error) => {
                 tracing::debug!(%shown_as, %error, "a file was changed while its bytes became shards: it keeps its copies");
-                Ok(0)
+                Ok((0, false))
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// The file was changed or removed meanwhile, or somebody is writing it.
+fn may_be_later(error: &ClientError) -> bool {
+    let is_changed = matches!(
+        error.code(),
+        Some(ErrorCode::Stale | ErrorCode::NotFound | ErrorCode::LeaseHeld | ErrorCode::SessionEnded)
+    );
+    is_changed || is_race(error) || is_in_the_way(error)
 }
 
 #[cfg(test)]

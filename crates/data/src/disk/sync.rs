@@ -129,7 +129,12 @@ impl DiskStore {
             let accepted = chunk.state.lock().accepted;
             // Same size or the size that blocks still on their way will give it: only the reservation behind them goes.
             let size = chunk.place_of(blocks_of(accepted));
-            files.cached.set_len(size.max(files.cached.len()?))?;
+            let length = files.cached.len()?;
+            if length < size {
+                files.cached.set_len(size)?;
+            }
+            // File systems give back what is reserved behind the end when a file is cut, not when it grows.
+            files.cached.set_len(size.max(length))?;
             let mut state = chunk.state.lock();
             state.allocated = state.allocated.min(accepted.next_multiple_of(BLOCK_SIZE as u64));
         }

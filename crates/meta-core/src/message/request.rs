@@ -171,7 +171,7 @@ requests! {
     Getattr { inode: u64 = 2 }
     Readlink { inode: u64 = 2 }
     Readdir<'a> { inode: u64 = 2, after: bytes = 3, count_max: u32 = 4, attributes: bool = 5, shards: bool = 6 }
-    GetExtents { inode: u64 = 2, offset: u64 = 3, length: u64 = 4, count_max: u32 = 5 }
+    GetExtents { inode: u64 = 2, offset: u64 = 3, length: u64 = 4, count_max: u32 = 5, shared_now: bool = 6 }
     GetXattr<'a> { inode: u64 = 2, name: bytes = 3 }
     ListXattr { inode: u64 = 2 }
     Access { inode: u64 = 2, mask: u32 = 3 }

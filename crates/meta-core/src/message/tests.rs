@@ -128,9 +128,10 @@ fn requests_read_as_the_generated_code_wrote_them() {
     .encode_to_vec();
     let r = request::Readdir::decode(&bytes).unwrap();
     assert_eq!((r.inode, r.after, r.count_max, r.attributes), (1, &b"name"[..], 3, true));
-    let bytes = GetExtentsRequest { header: header(), inode: 1, offset: 2, length: 3, count_max: 4 }.encode_to_vec();
+    let bytes = GetExtentsRequest { header: header(), inode: 1, offset: 2, length: 3, count_max: 4, shared_now: true }
+        .encode_to_vec();
     let r = request::GetExtents::decode(&bytes).unwrap();
-    assert_eq!((r.inode, r.offset, r.length, r.count_max), (1, 2, 3, 4));
+    assert_eq!((r.inode, r.offset, r.length, r.count_max, r.shared_now), (1, 2, 3, 4, true));
     let bytes = PublishRequest {
         header: header(),
         inode: 1,

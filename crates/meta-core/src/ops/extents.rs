@@ -36,15 +36,19 @@ impl Namespace {
         let (mut count, mut is_end) = (0, true);
         let mut sets = Vec::new();
         self.visit_extents(request.inode, request.offset, to, |extent| {
-            if count == count_max {
-                is_end = false;
-                return false;
-            }
             let extent = self.within(extent, &inode);
-            put_message(out, 1, |out| put_extent(out, &extent));
-            // A long run of extents of one set names it once.
-            sets.extend(set_of(&extent).filter(|set| sets.last() != Some(set)));
-            count += 1;
+            let parts = if request.shared_now { self.shared_now(extent) } else { vec![extent] };
+            // A page may have ended within this extent.
+            for part in parts.iter().filter(|part| part.end() > request.offset) {
+                if count == count_max {
+                    is_end = false;
+                    return false;
+                }
+                put_message(out, 1, |out| put_extent(out, part));
+                // A long run of extents of one set names it once.
+                sets.extend(set_of(part).filter(|set| sets.last() != Some(set)));
+                count += 1;
+            }
             true
         })?;
         put_number(out, 2, u64::from(is_end));

@@ -53,6 +53,23 @@ fn blocks_are_freed_with_the_last_who_names_them() {
     d.check();
 }
 
+/// What had a clone once would stay copies for ever, or what a clone has be moved away from it.
+#[test]
+fn whoever_moves_is_told_what_is_shared_now() {
+    let (mut d, a, b) = two_files();
+    d.publish(a, &[extent(0, 6 * BLOCK, 1, BLOCK)]).unwrap();
+    d.clone_range(clone(a, BLOCK, b, BLOCK, 4 * BLOCK)).unwrap();
+    let part = |from: u64, to: u64| extent(from * BLOCK, (to - from) * BLOCK, 1, (from + 1) * BLOCK);
+    assert_eq!(d.extents_to_move(a), [part(0, 1), shared(part(1, 5)), part(5, 6)]);
+    d.truncate(b, 3 * BLOCK).unwrap();
+    // Where flags differ in what is stored, extents are apart.
+    assert_eq!(d.extents_to_move(a), [part(0, 1), shared(part(1, 3)), part(3, 5), part(5, 6)]);
+    assert_eq!(d.extents(a).unwrap(), [part(0, 1), shared(part(1, 5)), part(5, 6)], "never changed in place any more");
+    d.unlink(ROOT, "b").unwrap();
+    assert_eq!(d.extents_to_move(a), [part(0, 1), part(1, 5), part(5, 6)]);
+    d.check();
+}
+
 /// A client could change blocks in place that another file has as well.
 #[test]
 fn what_is_overwritten_in_place_is_not_cloned_and_the_other_way_round() {

@@ -457,8 +457,23 @@ impl Driver {
         entries.into_iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect()
     }
     pub fn extents(&self, inode: u64) -> Answer<Vec<Extent>> {
-        let request = GetExtentsRequest { header: self.header(0), inode, offset: 0, length: 0, count_max: 0 };
+        let request = GetExtentsRequest { header: self.header(0), inode, ..Default::default() };
         self.read::<GetExtentsResponse>(Opcode::GetExtents, &request).map(|a| a.extents)
+    }
+    /// As whoever moves bytes asks for them.
+    pub fn extents_to_move(&self, inode: u64) -> Vec<Extent> {
+        let (mut all, mut offset): (Vec<Extent>, u64) = (Vec::new(), 0);
+        loop {
+            // In pages of one, so that some end within an extent.
+            let header = self.header(0);
+            let request = GetExtentsRequest { header, inode, offset, length: 0, count_max: 1, shared_now: true };
+            let page = self.read::<GetExtentsResponse>(Opcode::GetExtents, &request).expect("extents");
+            offset = page.extents.last().map_or(offset, |last| last.file_offset + last.length);
+            all.extend(page.extents);
+            if page.end {
+                return all;
+            }
+        }
     }
     pub fn get_xattr(&self, inode: u64, name: &str) -> Answer<Vec<u8>> {
         let request = GetXattrRequest { header: self.header(0), inode, name: name.into() };

@@ -153,7 +153,17 @@ mod tests {
     fn file(inode: u64, bytes: u64) -> StagedFile {
         let (stage, after) = (Stage::Copies, StageAfter::DEFAULT);
         let copies = bytes;
-        StagedFile { inode, bytes, copies, stage, after, changed: 0, durable: true, pg: 40 + inode as u32 % 3 }
+        StagedFile {
+            inode,
+            bytes,
+            copies,
+            shared: 0,
+            stage,
+            after,
+            changed: 0,
+            durable: true,
+            pg: 40 + inode as u32 % 3,
+        }
     }
 
     fn column(group: u32, position: u32) -> PgColumn {

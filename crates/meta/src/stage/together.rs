@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::columns::{InColumns, OfGroup};
 use super::degraded::Outlook;
-use super::{DEADLINE, LEFT, MORE, RATE, Retry, Stager, due_at};
+use super::{Cause, DEADLINE, MORE, RATE, Retry, Stager, due_at};
 use crate::movers::Movers;
 use crate::stats::{add, count};
 
@@ -75,6 +75,7 @@ impl Stager {
                         desk.left_times += 1;
                         desk.last_reason = format!("files in rack {}: {error}", group.rack);
                     }
+                    self.cause = Some(Cause::StripeGroup(id));
                     // Each attempt may have written a chunk that nothing names.
                     FAILED_DOUBLINGS
                 }
@@ -101,6 +102,7 @@ impl Stager {
             let start = state.common.clock.now();
             let done: EncodeResponse = movers.ask(Opcode::Encode, &request, DEADLINE, term).await?;
             moved += done.moved_bytes;
+            add(&state.common.stats.encoded_files, u64::from(done.encoded_files));
             add(&state.common.stats.encoded_bytes, done.moved_bytes);
             add(&state.common.stats.encoded_together_bytes, done.moved_bytes);
             add(&state.common.stats.encoding_freed_bytes, done.freed_bytes);
@@ -108,9 +110,7 @@ impl Stager {
                 let mut desk = self.desk().lock();
                 desk.encoded_bytes += done.moved_bytes;
                 desk.freed_bytes += done.freed_bytes;
-                if done.outcome == LEFT && !done.reason.is_empty() {
-                    desk.last_reason = format!("files in rack {rack}: {}", done.reason);
-                }
+                desk.encoded_files += u64::from(done.encoded_files);
             }
             if !done.reason.is_empty() && moved == 0 {
                 return Err(WireError::new(ErrorCode::Unavailable, done.reason));

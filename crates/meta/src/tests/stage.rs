@@ -21,7 +21,7 @@ fn timings() -> MetaTimings {
 }
 
 fn answer(outcome: u32, next: u64) -> EncodeResponse {
-    EncodeResponse { outcome, next, moved_bytes: 1000, freed_bytes: 500, reason: "because".into() }
+    EncodeResponse { outcome, next, moved_bytes: 1000, freed_bytes: 500, reason: "because".into(), encoded_files: 0 }
 }
 
 /// A file of a staged layout with some bytes.
@@ -75,6 +75,7 @@ fn what_is_due_is_asked_for_part_by_part() {
         (told.waiting_files, told.due_files, told.held) == (2, 1, true) && told.next_due_ns > 0
     });
     assert_eq!(data[0].take_encoded(), [], "not at this hour");
+    let waiting = status(&writer).waiting_bytes;
     *common.stage.write() = StageSettings { rate: Some(0), hours: StageHours::Always };
     let asked = |from| EncodeRequest { volume: VOLUME, inode: soon, from, together: Vec::new() };
     assert_eq!(requests(&data[0], 3)[..3], [asked(0), asked(4096), asked(8192)]);
@@ -85,6 +86,9 @@ fn what_is_due_is_asked_for_part_by_part() {
     let encoded = "r3>rs-3-2@1s".parse::<Layout>().expect("a layout").in_stage(Stage::Encoded).to_bits();
     set(&mut writer, soon, version, encoded).expect("encoded");
     eventually("one that waits", || status(&writer).waiting_files == 1);
+    let told = status(&writer);
+    assert_eq!((told.waiting_bytes, told.due_files), (waiting / 2, 0), "of now, like the files");
+    eventually("the reason to go with its cause", || status(&writer).last_reason.is_empty());
     // What a request came to is counted when its answer was read.
     eventually("all to be counted", || {
         let told = status(&writer);

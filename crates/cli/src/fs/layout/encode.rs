@@ -136,6 +136,13 @@ fn status_text(volume: &str, partition: u32, s: &StageStatus) -> String {
     if s.due_files > 0 {
         text.push_str(&format!(", {} of them due ({})", s.due_files, bytes(s.due_bytes)));
     }
+    if s.shared_files > 0 {
+        text.push_str(&format!(
+            ", {} of them ({}) stay copies until clones with the same bytes are gone",
+            s.shared_files,
+            bytes(s.shared_bytes)
+        ));
+    }
     if s.next_due_ns > 0 {
         text.push_str(&format!(", the next one {}", local_time(s.next_due_ns)));
     }
@@ -154,7 +161,10 @@ fn status_text(volume: &str, partition: u32, s: &StageStatus) -> String {
         s.kept_files
     ));
     if s.left_times > 0 {
-        text.push_str(&format!(", {} times left for later, the last: {}", s.left_times, s.last_reason));
+        text.push_str(&format!(", {} times left for later", s.left_times));
+    }
+    if !s.last_reason.is_empty() {
+        text.push_str(&format!(", the last: {}", s.last_reason));
     }
     text
 }
@@ -164,6 +174,7 @@ fn status_json(volume: &str, partition: u32, s: &StageStatus) -> Value {
     let fields = json!({
         "background": "encode", "volume": volume, "partition": partition, "waiting_files": s.waiting_files,
         "waiting_bytes": s.waiting_bytes, "due_files": s.due_files, "due_bytes": s.due_bytes,
+        "shared_files": s.shared_files, "shared_bytes": s.shared_bytes,
         "next_due_ns": s.next_due_ns, "inode": s.inode, "from": s.from, "held": s.held, "since_ns": s.since_ns,
         "encoded_files": s.encoded_files, "encoded_bytes": s.encoded_bytes, "freed_bytes": s.freed_bytes,
         "kept_files": s.kept_files, "left_times": s.left_times, "last_reason": s.last_reason,
@@ -206,5 +217,11 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(status_json("v", 2, &status)["freed_bytes"], 1 << 30);
+        (status.last_reason, status.shared_files) = (String::new(), 2);
+        let text = status_text("v", 2, &status);
+        assert!(
+            text.ends_with("1 times left for later") && text.contains("2 of them (0 B) stay copies until"),
+            "{text}"
+        );
     }
 }

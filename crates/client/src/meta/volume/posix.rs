@@ -203,7 +203,8 @@ impl Volume {
         length: u64,
         count_max: u32,
     ) -> Result<GetExtentsResponse> {
-        let request = |header| GetExtentsRequest { header: Some(header), inode, offset, length, count_max };
+        let request =
+            |header| GetExtentsRequest { header: Some(header), inode, offset, length, count_max, shared_now: false };
         self.caller.read_by(&format!("inode {inode}"), inode, Opcode::GetExtents, request).await
     }
 

@@ -1,17 +1,45 @@
 //! Compaction of whole shards: what files have in chunks that are mostly dead becomes a new chunk of the same group.
 //!
 //! Each disk appends to its new shard what it has in the old ones, so no data is sent; parity is computed here. Shards
-//! are filled up with zeros, as long as three quarters of the new chunk are data ([`Together::filled`]).
-//! Invariants are those of [`super::shards`] and of moves. Bounds: [`FILES_MAX`] files, one chunk a call. Not here:
-//! which chunks (`meta`).
+//! are filled up with zeros, as long as three quarters of the new chunk are data ([`Together::filled`]). Where shards
+//! are too uneven for that, what fills a row is written anew by file, as when files are encoded by themselves.
+//! Invariants are those of [`super::shards`] and of moves. Bounds: [`FILES_MAX`] files, and one chunk or
+//! [`BY_FILE_BYTES`] a call. Not here: which chunks (`meta`).
 use super::plan::{Piece, SHARD_BLOCKS_MAX, Together};
-use super::{EXTENTS_MAX, FILES_AT_ONCE, FILES_MAX, Waiting, is_shared};
+use super::{EXTENTS_MAX, FILES_AT_ONCE, FILES_MAX, NamedFiles, Waiting, is_shared, may_be_later};
 use crate::error::Result;
 use crate::meta::volume::Volume;
-use cairn_types::{ErrorCode, ExtentKind, Layout, MemberState, Scheme};
+use crate::moving::Run;
+use crate::stage::fills_a_row;
+use cairn_types::{ErrorCode, ExtentKind, Layout, MemberState, Scheme, Stage};
 use cairn_wire::common::Extent;
 use futures_util::stream::{self, StreamExt};
 use std::collections::BTreeSet;
+
+/// Bytes that are written anew by file in one call.
+const BY_FILE_BYTES: u64 = 256 << 20;
+const BY_FILE_AT_ONCE: usize = 4;
+
+/// Whether a chunk gets about all of what there is, so that little stays in the old ones.
+fn is_most(together: &Together, shards: &[Vec<Piece>]) -> bool {
+    let blocks = |pieces: &Vec<Piece>| pieces.iter().map(Piece::blocks).sum::<u64>();
+    let longest = shards.iter().map(blocks).max().unwrap_or(0).min(SHARD_BLOCKS_MAX);
+    together.blocks * 2 >= longest
+}
+
+/// Runs of a file, of these extents of it, that fill rows of their own.
+fn rows_of(later: Layout, extents: impl IntoIterator<Item = Extent>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for extent in extents {
+        if !runs.last_mut().is_some_and(|run| run.push(extent)) {
+            let mut run = Run::default();
+            run.push(extent);
+            runs.push(run);
+        }
+    }
+    runs.retain(|run| fills_a_row(later, run));
+    runs
+}
 
 /// What an extent has in each shard: extents that go on in the next one are joined in the metadata.
 fn by_shard(file: usize, extent: Extent) -> Vec<(usize, Piece)> {
@@ -29,8 +57,8 @@ fn by_shard(file: usize, extent: Extent) -> Vec<(usize, Piece)> {
 }
 
 impl Volume {
-    /// Makes one chunk of what these files have in chunks of whole shards of a group. How many files were moved, and
-    /// how many bytes; nothing where the group is not complete.
+    /// Makes one chunk of what these files have in chunks of whole shards of a group, or writes it anew by file. How
+    /// many files were moved, and how many bytes; nothing where the group is not complete.
     pub async fn compact_shards(&self, pg: u32, indices: &BTreeSet<u32>, inodes: &[u64]) -> Result<(u32, u64)> {
         let view = self.cluster().view();
         let group = view.pgs.get(&pg).filter(|group| group.volume == self.id());
@@ -40,11 +68,12 @@ impl Volume {
         };
         let Scheme::Erasure { k, .. } = group.scheme else { return Ok((0, 0)) };
         let mut shards: Vec<Vec<Piece>> = vec![Vec::new(); usize::from(k)];
-        let mut files = Vec::new();
+        let (mut files, mut rows) = (Vec::new(), Vec::new());
         let look = |inode: &u64| self.shards_of_file(*inode, pg, indices);
         let mut found = stream::iter(inodes.iter().take(FILES_MAX)).map(look).buffered(FILES_AT_ONCE);
         while let Some(of_file) = found.next().await {
             let Some((file, extents)) = of_file? else { continue };
+            rows.push(rows_of(file.later, extents.iter().copied()));
             for (shard, piece) in extents.into_iter().flat_map(|extent| by_shard(files.len(), extent)) {
                 if let Some(pieces) = shards.get_mut(shard) {
                     pieces.push(piece);
@@ -56,9 +85,41 @@ impl Volume {
             }
         }
         drop(found);
-        let Some(together) = Together::filled(&shards) else { return Ok((0, 0)) };
+        let together = Together::filled(&shards);
+        if !together.as_ref().is_some_and(|together| is_most(together, &shards)) {
+            let moved = self.move_by_file(&files, &rows).await?;
+            if moved.bytes > 0 {
+                return Ok((moved.files, moved.bytes));
+            }
+        }
+        let Some(together) = together else { return Ok((0, 0)) };
         let disks = group.members.iter().take(usize::from(k)).map(|(disk, _)| *disk).collect();
-        self.make_chunk(&format!("pg{pg}"), group, disks, &files, together).await
+        let named = self.make_chunk(&format!("pg{pg}"), group, disks, &files, together).await?;
+        Ok((named.files, named.bytes))
+    }
+
+    /// Writes runs of files anew, as rows.
+    async fn move_by_file(&self, files: &[Waiting], rows: &[Vec<Run>]) -> Result<NamedFiles> {
+        let mut all = 0;
+        let some = files.iter().zip(rows).filter(|(_, runs)| !runs.is_empty()).take_while(|(_, runs)| {
+            let before = all;
+            all += runs.iter().map(|run| run.bytes).sum::<u64>();
+            before < BY_FILE_BYTES
+        });
+        let one = |(file, runs): (&Waiting, &Vec<Run>)| {
+            let (found, later, runs) = (file.found, file.later, runs.clone());
+            async move { self.move_checked(&found, later, &runs, true).await }
+        };
+        let mut moves = stream::iter(some.map(one).collect::<Vec<_>>()).buffer_unordered(BY_FILE_AT_ONCE);
+        let (mut moved, mut failed) = (NamedFiles::default(), None);
+        while let Some(outcome) = moves.next().await {
+            match outcome {
+                Ok(bytes) => (moved.files, moved.bytes) = (moved.files + 1, moved.bytes + bytes),
+                Err(error) if may_be_later(&error) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.filter(|_| moved.bytes == 0).map_or(Ok(moved), Err)
     }
 
     /// A file as it is, and what of those chunks it alone has.
@@ -74,10 +135,11 @@ impl Volume {
             Err(error) => return Err(error),
         };
         let Some(layout) = Layout::from_bits(found.layout).filter(|_| found.overwriter == 0) else { return Ok(None) };
-        let file = Waiting { found, stage: layout.stage(), later: layout, copies_now: 0 };
+        let later = layout.in_stage(Stage::Encoded);
+        let file = Waiting { found, stage: layout.stage(), later, copies_now: 0 };
         let (mut extents, mut from) = (Vec::new(), 0);
         while extents.len() < EXTENTS_MAX {
-            let page = self.extents(inode, from, u64::MAX - from).await?;
+            let page = self.extents_to_move(inode, from).await?;
             if page.data_version != found.data_version {
                 return Ok(None);
             }

@@ -5,7 +5,7 @@ use crate::append::SEGMENT_MAX;
 use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
-use cairn_types::Layout;
+use cairn_types::{Layout, Stage};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -88,14 +88,23 @@ impl World {
     }
 
     async fn encode_all(&self) -> Result<u64> {
-        let mut moved = 0;
+        self.encode_and_count().await.map(|done| done.moved)
+    }
+
+    async fn encode_and_count(&self) -> Result<EncodedPart> {
+        let mut sum = EncodedPart::nothing(EncodeOutcome::NotWaiting);
         loop {
             let done = self.volume.encode_together(&self.inodes()).await?;
-            moved += done.moved;
+            (sum.moved, sum.files) = (sum.moved + done.moved, sum.files + done.files);
             if done.outcome != EncodeOutcome::More(0) {
-                return Ok(moved);
+                return Ok(sum);
             }
         }
+    }
+
+    async fn stage(&self, path: &[u8]) -> Stage {
+        let attributes = self.volume.stat(path, true).await.expect("there");
+        Layout::from_bits(attributes.layout).expect("a layout").stage()
     }
 
     /// All files read as they were written.
@@ -146,8 +155,16 @@ async fn copies_become_shards_and_are_decoded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_left_over_is_encoded_by_file() {
     let world = World::new().await;
-    assert!(world.encode_all().await.expect("encoded") > 0);
+    let done = world.encode_and_count().await.expect("encoded");
+    let mut encoded = 0;
+    for (_, path, _) in &world.files {
+        encoded += u32::from(world.stage(path).await == Stage::Encoded);
+    }
+    assert!(done.moved > 0 && done.files > 0 && done.files == encoded, "{} counted, {encoded} are", done.files);
     for (inode, path, _) in &world.files {
+        if world.stage(path).await == Stage::Encoded {
+            continue;
+        }
         let (mut from, mut tries) = (0, 0);
         let outcome = loop {
             match world.volume.encode_part(*inode, from).await.expect("worked on").outcome {
@@ -157,9 +174,7 @@ async fn what_is_left_over_is_encoded_by_file() {
             }
         };
         assert_eq!(outcome, EncodeOutcome::Done, "{}", String::from_utf8_lossy(path));
-        let attributes = world.volume.stat(path, true).await.expect("there");
-        let layout = Layout::from_bits(attributes.layout).expect("a layout");
-        assert_eq!(layout.stage(), super::super::Stage::Encoded);
+        assert_eq!(world.stage(path).await, Stage::Encoded);
     }
     world.check().await;
     assert_eq!(
@@ -215,6 +230,32 @@ async fn a_file_that_changes_meanwhile_keeps_what_it_has() {
     let done = world.volume.encode_chunk(*id, columns, &files, together).await.expect("encoded");
     assert!(done.moved > 0, "the others are");
     assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    world.check().await;
+}
+
+/// What is left of one shard alone would keep the rows of all the others for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_unevenly_is_written_anew_by_file() {
+    let mut world = World::new().await;
+    assert!(world.encode_all().await.expect("encoded") > 0);
+    let (mut indices, mut left) = (BTreeSet::new(), Vec::new());
+    for (inode, path, data) in std::mem::take(&mut world.files) {
+        let extents = world.volume.all_extents(inode).await.expect("extents");
+        indices.extend(extents.iter().filter(|e| e.chunk.pg.0 == SHARDS).map(|e| e.chunk.index));
+        let in_first = |e: &crate::extent::Extent| e.chunk.pg.0 == SHARDS && e.chunk_offset < WHOLE_SHARD;
+        match extents.iter().all(in_first) {
+            true => left.push((inode, path, data)),
+            false => world.volume.unlink(&path).await.expect("removed"),
+        }
+    }
+    world.files = left;
+    assert!(!world.files.is_empty() && !indices.is_empty());
+    let (files, bytes) = world.volume.compact_shards(SHARDS, &indices, &world.inodes()).await.expect("moved");
+    assert_eq!((files as usize, bytes > 0), (world.files.len(), true));
+    for inode in world.inodes() {
+        let extents = world.volume.all_extents(inode).await.expect("extents");
+        assert!(!extents.iter().any(|e| e.chunk.pg.0 == SHARDS && indices.contains(&e.chunk.index)), "{extents:?}");
+    }
     world.check().await;
 }
 

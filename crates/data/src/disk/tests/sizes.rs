@@ -77,6 +77,29 @@ fn a_seal_cuts_off_nothing_that_comes_meanwhile() {
     }
 }
 
+/// A seal that makes the file longer, for blocks that are in the journal still, would keep what was reserved behind it
+/// for as long as the chunk lives.
+#[test]
+fn a_seal_gives_back_what_is_reserved_behind_blocks_of_the_journal() {
+    let disk = SimDisk::new(1);
+    let store: Arc<DiskStore> = open_on(Arc::new(disk.clone()), config()).expect("an empty disk");
+    append(&store, append_op(id(1), 0, &[1; 16 * BLOCK_SIZE], true)).expect("durable");
+    store.checkpoint();
+    let (appended, done) = slot();
+    store.append(append_op(id(1), 16 * BLOCK_SIZE as u64, &[2; BLOCK_SIZE], true), done).expect("begun");
+    while store.step_strand() {}
+    store.step_journal();
+    assert!(appended.lock().is_some(), "durable in the journal, and not at home yet");
+    let reserved = held(&disk, id(1));
+    let (_sealed, done) = slot();
+    store.seal(id(1), done).expect("begun");
+    while store.step_strand() || store.step_sync() {}
+    let sealed = held(&disk, id(1));
+    assert!(sealed < reserved, "{sealed} of {reserved}: nothing was reserved, or it was not given back");
+    let found = read(&store, id(1), 16 * BLOCK_SIZE as u64, BLOCK_SIZE as u64).expect("under its checksums");
+    assert!(found.data.as_ref() == [2; BLOCK_SIZE]);
+}
+
 /// What is appended to a sealed chunk reserves no more than it needs: nobody would give the rest back.
 #[test]
 fn a_repair_reserves_nothing_behind_a_sealed_chunk() {
