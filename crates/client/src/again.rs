@@ -1,7 +1,7 @@
 //! [`Again`]: a mutation that got no answer, as it was sent.
 //!
-//! The servers know it by its session, slot and number, and nothing else is ever sent in that slot. So whoever sends the
-//! same bytes again hears what came of it, and it is done once, as long as the session lives.
+//! The servers know it by its session, slot and number, and nothing else is ever sent in that slot. So whoever sends
+//! the same bytes again hears what came of it, and it is done once, as long as the session lives.
 use crate::encoded_message::EncodedMessage;
 use cairn_wire::Opcode;
 use std::fmt;

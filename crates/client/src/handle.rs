@@ -9,6 +9,7 @@ pub mod budget;
 mod dirty;
 mod extents;
 pub mod file_data;
+mod in_doubt;
 mod range_read;
 mod tail;
 mod write_out;

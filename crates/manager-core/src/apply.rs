@@ -28,7 +28,6 @@ use cairn_wire::error::WireError;
 
 pub use partitions::unknown_partition;
 pub use pgs::GROUPS_MAX;
-pub use register::DISKS_MAX;
 pub use volume_partitions::{PARTITIONS_MAX, VOLUME_PARTITIONS_MAX, partitions_flaw};
 pub use volumes::{in_trash, not_in_trash, unknown_volume};
 

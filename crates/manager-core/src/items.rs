@@ -7,6 +7,8 @@ use cairn_types::{ClusterId, DiskId, DiskUuid, Incarnation, Layout, NodeId, Part
 
 /// Lowest id of a node that is no member of the manager's group.
 pub const NODE_ID_FIRST: u32 = 16;
+/// Most disks of one node.
+pub const DISKS_MAX: usize = 1024;
 /// Longest name of a volume in bytes.
 pub const VOLUME_NAME_MAX: usize = 63;
 /// Longest text (address, host, rack, path, version) that is kept of what a node tells about itself.

@@ -45,11 +45,11 @@ pub mod stripe;
 pub mod take_up;
 pub mod volume_settings;
 
-pub use apply::{Applied, DISKS_MAX, Outcome, Registered};
+pub use apply::{Applied, Outcome, Registered};
 pub use command::Command;
 pub use config::{Config, Key};
 pub use gray::{Gray, Grayness};
-pub use items::{Disk, DiskState, Node, Partition, Roles, Volume};
+pub use items::{DISKS_MAX, Disk, DiskState, Node, Partition, Roles, Volume};
 pub use liveness::Liveness;
 pub use maintenance::{Drain, Hibernation, Target};
 pub use map::Scope;

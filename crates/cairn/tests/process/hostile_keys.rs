@@ -1,4 +1,5 @@
-//! What a peer with a key can do to others of the cluster: ask for much and take nothing of it, and come by the hundred.
+//! What a peer with a key can do to others of the cluster: ask for much and take nothing of it, and come by the
+//! hundred.
 //!
 //! Not here: who is answered what (`tenants`), peers without a key (`hostile`, `secure`).
 use crate::hostile::{PATIENCE, SMALL, addresses, frame, memory, store_and_read};

@@ -106,8 +106,8 @@ fn refused_before(cluster: &Cluster, name: &str) {
     }
 }
 
-/// In a cluster whose servers require keys. An upgrade would need all of a cluster to stop, or end where an older process meets what it cannot read; or nothing
-/// new would ever work.
+/// In a cluster whose servers require keys. An upgrade would need all of a cluster to stop, or end where an older
+/// process meets what it cannot read; or nothing new would ever work.
 #[test]
 fn processes_are_replaced_one_by_one_and_back() {
     let mut cluster = Cluster::prepare(Shape { managers: 3, metas: 3, datas: 2, racks: 1 });

@@ -7,7 +7,7 @@ use super::{Outcome, Registered};
 use crate::change::ItemKey;
 use crate::command::{DiskGenerations, Register, RegisterDisk};
 use crate::generation::{Standing, standing};
-use crate::items::{Disk, DiskState, NODE_ID_FIRST, Node, Roles, clip};
+use crate::items::{DISKS_MAX, Disk, DiskState, NODE_ID_FIRST, Node, Roles, clip};
 use crate::rebuild::is_unseen;
 use crate::state::State;
 use cairn_types::generation::{Generation, Lineage};
@@ -15,9 +15,6 @@ use cairn_types::{DiskId, DiskUuid, ErrorCode, Incarnation, NodeId, PgId, WallTi
 use cairn_wire::error::WireError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Most disks of one node.
-pub const DISKS_MAX: usize = 1024;
 
 impl State {
     pub(super) fn register(

@@ -9,30 +9,10 @@ use super::{By, FileData, State};
 use crate::again::Again;
 use crate::attributes::Attributes;
 use crate::error::Result;
+use crate::handle::in_doubt::Doubt;
 use cairn_types::{ErrorCode, Time};
 use cairn_wire::common::{Extent, StripeSet};
 use std::sync::Arc;
-
-/// What the file may or may not name.
-pub(super) struct Doubt {
-    /// None: its session has ended.
-    again: Option<Again>,
-    extents: Vec<Extent>,
-    sets: Vec<StripeSet>,
-    /// Ranges of them over which nothing was written here since.
-    as_sent: Vec<(u64, u64)>,
-}
-
-impl Doubt {
-    fn end(&self) -> u64 {
-        self.extents.last().map_or(0, |extent| extent.file_offset + extent.length)
-    }
-    fn written_over(&mut self, from: u64, to: u64) {
-        let cut = |(first, end): (u64, u64)| [(first, end.min(from)), (first.max(to), end)];
-        let left = self.as_sent.drain(..).flat_map(cut).filter(|(first, end)| first < end).collect();
-        self.as_sent = left;
-    }
-}
 
 /// What came of it.
 enum Outcome {

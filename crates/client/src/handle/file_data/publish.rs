@@ -246,21 +246,7 @@ impl FileData {
                 Err(error) if error.is_unknown() => {
                     // If it was done it is to be looked after.
                     self.were_shown(body.session, &extents, shown.take());
-                    if appends {
-                        let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
-                        let again = error.again().cloned();
-                        self.state.lock().doubts_append((&extents, &sets), again, &ids);
-                        drop(publishing);
-                        // If that is not answered either, the next flush asks.
-                        self.settle_doubt().await.map_err(|_| error)?;
-                        return Err(ClientError::Changed { what: self.what() });
-                    }
-                    let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
-                    if !self.names(&extents, found.data_version).await? {
-                        return Err(error);
-                    }
-                    self.was_published(batch, (&extents, &sets), found, None);
-                    return Ok(());
+                    return self.unanswered(batch, (&extents, &sets), error, appends.then_some(publishing)).await;
                 }
                 Err(error) if error.code() == Some(ErrorCode::Conflict) => {
                     drop(publishing);
@@ -275,6 +261,29 @@ impl FileData {
                 Err(error) => return Err(error),
             }
         }
+    }
+    /// A publish has no answer. `appending`: it makes the file longer behind what others may have appended.
+    async fn unanswered(
+        &self,
+        batch: &[Arc<Flight>],
+        (extents, sets): (&[Extent], &[StripeSet]),
+        error: ClientError,
+        appending: Option<Publishing<'_>>,
+    ) -> Result<()> {
+        if let Some(publishing) = appending {
+            let ids: Vec<u64> = batch.iter().map(|flight| flight.id).collect();
+            self.state.lock().doubts_append((extents, sets), error.again().cloned(), &ids);
+            drop(publishing);
+            // If that is not answered either, the next flush asks.
+            self.settle_doubt().await.map_err(|_| error)?;
+            return Err(ClientError::Changed { what: self.what() });
+        }
+        let found = self.volume.getattr(self.inode).await.map_err(|e| self.named(e))?;
+        if !self.names(extents, found.data_version).await? {
+            return Err(error);
+        }
+        self.was_published(batch, (extents, sets), found, None);
+        Ok(())
     }
     /// What is asked for. It names the version that is known, so that it is done now or, if it is late, never.
     fn request(&self, batch: &[Arc<Flight>], extents: &[Extent], written_by: u64) -> Asked<'_> {
