@@ -2,9 +2,9 @@
 //!
 //! Which one is told by the servers: each says where its admin socket is, and the path is good if it can be reached
 //! here. With the same directories on all machines that is the one of this machine, whoever leads; it passes requests
-//! on to whom they are for. Where none can be reached a request goes out as any other: the server decides, and says what
-//! it wants. Whoever shows an administrator's key goes out by himself. Not here: who may (the server of the socket,
-//! `cairn_rpc::admin_socket`).
+//! on to whom they are for. Where none can be reached a request goes out as any other: the server decides, and says
+//! what it wants. Whoever shows an administrator's key goes out by himself. Not here: who may (the server of the
+//! socket, `cairn_rpc::admin_socket`).
 use crate::encoded_message::EncodedMessage;
 use crate::net::{Net, NetError};
 use bytes::Bytes;
