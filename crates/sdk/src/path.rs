@@ -21,7 +21,8 @@ pub(crate) fn absolute(path: &Path) -> Result<At> {
     }
     let remote =
         RemotePath::parse(bytes).map_err(|error| Error::from_client(&path.to_string_lossy(), &error.into()))?;
-    let of_directory = [&b"/"[..], b"/.", b"/.."].iter().any(|end| bytes.ends_with(end));
+    // The root has no other name.
+    let of_directory = remote.path != b"/" && [&b"/"[..], b"/.", b"/.."].iter().any(|end| bytes.ends_with(end));
     Ok(At { remote, of_directory })
 }
 

@@ -199,7 +199,7 @@ public class Tokens {
             token.cancel(conf);
             fail("it was taken away");
         } catch (IOException e) {
-            assertTrue(e.getMessage(), e.getMessage().contains("job-1") && e.getMessage().contains("; revoke its name"));
+            assertTrue(e.getMessage(), e.getMessage().contains("job-1") && e.getMessage().contains("; take the key away"));
         }
         try {
             token(new byte[0], soon - 120_000).renew(conf);
