@@ -283,7 +283,8 @@ pub fn explain(error: &std::io::Error) -> Option<String> {
             "{ours}: it is over, or not valid yet; check both clocks, and make a new key for the server if it ended"
         ),
         rustls::Error::InvalidCertificate(why) => format!("{ours}: {why}"),
-        rustls::Error::AlertReceived(AlertDescription::UnknownCA) => {
+        // A record that was damaged on its way never looks like this: its bytes cannot be read at all.
+        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
             format!("{theirs}: it was made by another cluster's authority; check the address and the key")
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
