@@ -17,6 +17,8 @@ use std::time::Duration;
 const PART: u64 = 64 << 10;
 /// With -f the server wakes whoever waits; whether another file came under the name is looked at after so long.
 const WAIT: Duration = Duration::from_secs(2);
+/// A file that changes while it is looked where its last lines begin is looked at again so often.
+const TRIES: usize = 16;
 /// Between looks for a file that was removed.
 const GONE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -56,12 +58,14 @@ impl TailArgs {
             }
             let from = match self.bytes {
                 Some(bytes) => size.saturating_sub(bytes),
-                None => self.start_of_lines(&found).await?,
+                None => self.start_of_lines_now(&found).await?,
             };
-            cat::print(context, &found, from, u64::MAX).await?;
             if self.follow {
+                let mut found = found;
+                print_growing(context, &mut found, from).await?;
                 return self.follow(context, found).await;
             }
+            cat::print(context, &found, from, u64::MAX).await?;
         }
         Ok(())
     }
@@ -116,6 +120,17 @@ impl TailArgs {
         }
     }
 
+    /// Where the last lines begin, also of a file that others write.
+    async fn start_of_lines_now(&self, found: &Found) -> Result<u64> {
+        for _ in 0..TRIES {
+            match self.start_of_lines(found).await {
+                Err(error) if self.follow && error.exit() == Exit::Changed => {}
+                other => return other,
+            }
+        }
+        self.start_of_lines(found).await
+    }
+
     /// Where the last lines begin.
     async fn start_of_lines(&self, found: &Found) -> Result<u64> {
         if self.lines == 0 {
@@ -167,15 +182,20 @@ impl TailArgs {
             }
             found.attributes = now;
             if now.size > from {
-                let mut written = 0;
-                match cat::print_counted(context, &found, from, u64::MAX, &mut written).await {
-                    // It goes on changing: the next look reads what is missing.
-                    Err(error) if error.exit() == Exit::Changed => found.attributes.size = from + written,
-                    other => other?,
-                }
+                print_growing(context, &mut found, from).await?;
             }
         }
     }
+}
+
+/// Prints what there is from that offset on. If it goes on changing the next look reads what is missing.
+async fn print_growing(context: &Context, found: &mut Found, from: u64) -> Result<()> {
+    let mut written = 0;
+    match cat::print_counted(context, found, from, u64::MAX, &mut written).await {
+        Err(error) if error.exit() == Exit::Changed => found.attributes.size = from + written,
+        other => other?,
+    }
+    Ok(())
 }
 
 /// The file was removed.
