@@ -5,6 +5,7 @@ mod basic;
 mod bounds;
 mod crowds;
 mod hostile;
+mod long_answers;
 mod near;
 mod outage;
 mod piped;

@@ -130,3 +130,19 @@ fn rights_are_in_the_certificate() {
     assert_eq!(holder.to_string(), golden);
     assert_eq!(authority.issued().expect("the list"), [holder]);
 }
+
+/// A record that was damaged on its way would be taken for a refused key, and nobody try again; or a refused key be
+/// tried again for as long as the caller waits.
+#[test]
+fn what_is_no_fault_of_a_key_is_not_explained_by_keys() {
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    let told = |error: Error| crate::explain(&std::io::Error::other(error)).is_some();
+    for alert in [Alert::BadRecordMac, Alert::DecodeError, Alert::IllegalParameter, Alert::HandshakeFailure] {
+        assert!(!told(Error::AlertReceived(alert)), "{alert:?}");
+    }
+    assert!(!told(Error::DecryptError));
+    for alert in [Alert::UnknownCA, Alert::DecryptError, Alert::CertificateExpired, Alert::AccessDenied] {
+        assert!(told(Error::AlertReceived(alert)), "{alert:?}");
+    }
+    assert!(told(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
+}
