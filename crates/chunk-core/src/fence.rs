@@ -63,6 +63,8 @@ pub enum Fence {
         disk: DiskId,
         /// Who is.
         primary: Option<DiskId>,
+        /// The epoch.
+        epoch: Epoch,
     },
     /// The chain is not what the epoch says.
     #[error(
@@ -71,6 +73,8 @@ pub enum Fence {
     WrongChain {
         /// The group.
         pg: PgId,
+        /// The epoch.
+        epoch: Epoch,
     },
     /// Something to be passed on where nothing is.
     #[error("the members of {pg} hold different shards: each is asked by itself, with an empty chain")]
@@ -184,7 +188,7 @@ pub fn check_primary(pg: &PgStateRecord, disk: DiskId) -> Result<(), Fence> {
     if state != MemberState::Serving {
         return Err(Fence::NotServing { pg: pg.pg, disk, state });
     }
-    Err(Fence::NotPrimary { pg: pg.pg, disk, primary: primary(pg) })
+    Err(Fence::NotPrimary { pg: pg.pg, disk, primary: primary(pg), epoch: pg.epoch })
 }
 
 /// Checks that `disk` may answer reads.
@@ -230,14 +234,14 @@ pub fn check_chain(pg: &PgStateRecord, disk: DiskId, chain: &[DiskId]) -> Result
         *next != disk && receivers(pg).any(|receiver| receiver == *next) && !chain[..i].contains(next)
     };
     if !chain.iter().enumerate().all(|(i, next)| sound(i, next)) {
-        return Err(Fence::WrongChain { pg: pg.pg });
+        return Err(Fence::WrongChain { pg: pg.pg, epoch: pg.epoch });
     }
     let first = primary(pg);
     if first == Some(disk) {
-        return if chain.len() == others { Ok(Place::Primary) } else { Err(Fence::WrongChain { pg: pg.pg }) };
+        return if chain.len() == others { Ok(Place::Primary) } else { Err(Fence::WrongChain { pg: pg.pg, epoch: pg.epoch }) };
     }
     if chain.iter().any(|next| Some(*next) == first) {
-        return Err(Fence::NotPrimary { pg: pg.pg, disk, primary: first });
+        return Err(Fence::NotPrimary { pg: pg.pg, disk, primary: first, epoch: pg.epoch });
     }
     Ok(Place::Follower)
 }

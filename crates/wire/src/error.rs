@@ -10,7 +10,7 @@ pub struct WireError {
     pub message: String,
     /// host:port of who may lead, for `NotLeader`.
     pub leader_hint: Option<String>,
-    /// The epoch that the member holds, for `StaleEpoch`.
+    /// The epoch that the member holds, where it refuses what another one may allow: for `StaleEpoch`, and the like.
     pub current_epoch: Option<Epoch>,
     /// The disk whose member failed, for `ChainFailed`.
     pub failed_disk: Option<u32>,
@@ -29,6 +29,11 @@ impl WireError {
     }
     pub fn stale_epoch(current: Epoch, message: impl Into<String>) -> Self {
         Self { current_epoch: Some(current), ..Self::new(ErrorCode::StaleEpoch, message) }
+    }
+    /// It is so in this epoch: whoever goes by another one knows more, or less.
+    #[must_use]
+    pub fn in_epoch(self, current: Epoch) -> Self {
+        Self { current_epoch: Some(current), ..self }
     }
     pub fn chain_failed(disk: u32, message: impl Into<String>) -> Self {
         Self { failed_disk: Some(disk), ..Self::new(ErrorCode::ChainFailed, message) }

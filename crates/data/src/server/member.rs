@@ -186,14 +186,13 @@ impl Inner {
         let text = fence.to_string();
         match fence {
             Fence::Stale { current, .. } => WireError::stale_epoch(current, text),
-            Fence::Behind { .. } => {
+            Fence::Behind { current, .. } => {
                 self.poke();
-                WireError::new(ErrorCode::NotServing, text)
+                WireError::new(ErrorCode::NotServing, text).in_epoch(current)
             }
-            Fence::NotMember { .. } | Fence::NotServing { .. } | Fence::WrongChain { .. } => {
-                WireError::new(ErrorCode::NotServing, text)
-            }
-            Fence::NotPrimary { .. } => WireError::new(ErrorCode::NotPrimary, text),
+            Fence::WrongChain { epoch, .. } => WireError::new(ErrorCode::NotServing, text).in_epoch(epoch),
+            Fence::NotMember { .. } | Fence::NotServing { .. } => WireError::new(ErrorCode::NotServing, text),
+            Fence::NotPrimary { epoch, .. } => WireError::new(ErrorCode::NotPrimary, text).in_epoch(epoch),
             Fence::Comparing { .. } => WireError::new(ErrorCode::Overloaded, text),
             Fence::BelowMinimum { .. } => WireError::new(ErrorCode::BelowMinimum, text),
             Fence::Retired { .. } => WireError::new(ErrorCode::PgFull, text),
@@ -222,7 +221,7 @@ impl Member {
         }
         let (disk, pg, epoch) = (self.disk, self.pg.pg, self.pg.epoch);
         let text = format!("{disk} has shard {place} of {pg} in {epoch}, not {}; refresh the cluster map", asked - 1);
-        Err(WireError::new(ErrorCode::NotServing, text))
+        Err(WireError::new(ErrorCode::NotServing, text).in_epoch(epoch))
     }
 
     /// Refuses a chunk of an erasure group that is another shard than the member's place says: it is from a time when

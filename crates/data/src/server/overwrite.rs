@@ -288,7 +288,7 @@ impl Inner {
         let Checked { member, id, runs, payload, .. } = checked;
         let (Some(previous), Some(number)) = (asked.previous.map(number_of), asked.number.map(number_of)) else {
             let text = "an overwrite without a number goes to the primary; refresh the cluster map";
-            return Err((reply, WireError::new(ErrorCode::NotPrimary, text)));
+            return Err((reply, WireError::new(ErrorCode::NotPrimary, text).in_epoch(member.pg.epoch)));
         };
         let serving = fence::state_of(&member.pg, member.disk) == Ok(MemberState::Serving);
         let join = Join::new(asked.chain.is_empty(), move |here, rest| {

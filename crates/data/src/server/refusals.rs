@@ -60,8 +60,10 @@ impl Refusals {
         if !counts(error.code) {
             return;
         }
+        // What is refused in this epoch is so because the asker goes by another one, whatever it is called.
+        let code = if error.current_epoch.is_some() { ErrorCode::StaleEpoch } else { error.code };
         let mut causes = self.causes.lock();
-        let key = (disk, pg, kind, error.code.code());
+        let key = (disk, pg, kind, code.code());
         if causes.len() >= CAUSES_MAX && !causes.contains_key(&key) {
             causes.retain(|_, cause| now.since(cause.last) < APART);
             if causes.len() >= CAUSES_MAX {
@@ -186,6 +188,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_types::Epoch;
     use cairn_wire::data::{AllocateRequest, AppendRequest, ChunkHeader, ReadRequest};
     use prost::Message;
 
@@ -229,6 +232,20 @@ mod tests {
         // What concerns the request alone.
         (0..20).for_each(|i| refusals.refused(WRITES, &error(ErrorCode::ChunkSealed), at(400_000 + i * 1000)));
         assert!(refusals.told(at(420_000)).is_empty());
+    }
+
+    /// The manager could not tell what an asker made up, or knows of old, from what a member has not heard.
+    #[test]
+    fn what_the_epoch_forbids_is_told_as_such() {
+        let refusals = Refusals::default();
+        let in_epoch = |code| error(code).in_epoch(Epoch(4));
+        for i in 0..20 {
+            refusals.refused(WRITES, &in_epoch(ErrorCode::NotServing), at(i * 500));
+            refusals.refused(WRITES, &in_epoch(ErrorCode::NotPrimary), at(i * 500));
+            refusals.refused(WRITES, &WireError::stale_epoch(Epoch(4), "pg7 is at e4"), at(i * 500));
+        }
+        let told = refusals.told(at(10_000));
+        assert_eq!((told.len(), told[0].code, told[0].count), (1, u32::from(ErrorCode::StaleEpoch.code()), 60));
     }
 
     /// Memory would grow with what peers make up.

@@ -33,8 +33,11 @@ pub(super) fn ahead(state: &State, soft: &Soft, out: &mut Problems) {
 fn next_step(code: Option<ErrorCode>) -> &'static str {
     use ErrorCode as E;
     match code {
-        Some(E::StaleEpoch | E::WrongIncarnation) => {
-            "clients learn the present epoch from the manager: see that it is reached, and whether its epoch (`cairn admin pg`) is the member's"
+        Some(E::StaleEpoch) => {
+            "the member does not have the epoch that the manager gave (`cairn admin pg`): look at the log of its node, and restart it if this lasts"
+        }
+        Some(E::WrongIncarnation) => {
+            "clients learn from the manager who runs where: see that they reach it, and look at the log of the member's node"
         }
         Some(E::NotServing | E::NotPrimary | E::UnknownPg) => {
             "the member has not heard, or not taken, what the manager says of the group: look at the log of its node, and restart it if this lasts"
@@ -53,6 +56,12 @@ fn next_step(code: Option<ErrorCode>) -> &'static str {
     }
 }
 
+/// Whether somebody was refused by a member that is in the manager's epoch because he goes by another one, which is old
+/// or made up: the group serves whoever asks the manager. Members of builds that do not tell their epoch say 0.
+fn is_askers_fault(pg: &crate::pg::Pg, code: u32, refused: &Refused) -> bool {
+    code == u32::from(ErrorCode::StaleEpoch.code()) && refused.epoch == pg.epoch
+}
+
 /// Groups that refuse what clients ask for, and are in order as far as the state tells: others are told as such.
 pub(super) fn refused(state: &State, soft: &Soft, out: &mut Problems) {
     type Causes<'a> = BTreeMap<(u32, bool), Vec<(PgId, DiskId, &'a Refused)>>;
@@ -60,7 +69,9 @@ pub(super) fn refused(state: &State, soft: &Soft, out: &mut Problems) {
     for ((pg, disk, writes, code), refused) in &soft.refused {
         let explained = |pg: &&crate::pg::Pg| pg.retired || !pg.is_readable() || *writes && !pg.has_write_minimum();
         // Whoever is no member any more sends clients to the map: that refuses them nothing.
-        let serves = |pg: &&crate::pg::Pg| pg.state_of(*disk).is_some() && !explained(pg);
+        let serves = |pg: &&crate::pg::Pg| {
+            pg.state_of(*disk).is_some() && !explained(pg) && !is_askers_fault(pg, *code, refused)
+        };
         if is_up(state, *disk) && state.pg(*pg).filter(serves).is_some() {
             causes.entry((*code, *writes)).or_default().push((*pg, *disk, refused));
         }

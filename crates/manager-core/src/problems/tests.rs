@@ -127,9 +127,17 @@ fn what_clients_are_refused_for_is_named_with_a_next_step() {
     );
     assert!(said[0].contains("answered 40 times in 4 s of pg1: pg1 is at e9 (NotServing); the member"), "{}", said[0]);
     assert!(said[1].starts_with("reads of clients") && said[1].contains("check the device"), "{}", said[1]);
-    // An epoch of which the manager knows nothing.
+    // Whoever makes up an epoch, or goes by one of before, is refused by members that are where they should be.
     soft.refused.clear();
     let known = state.pg(PgId(1)).expect("made").epoch;
+    let stale = |epoch| Refused { epoch, ..refused(40) };
+    soft.refused.insert((PgId(1), DiskId(1), true, 2), stale(known));
+    assert!(problems(&state, &soft, WallTime(0)).is_empty(), "the group is in order");
+    soft.refused.insert((PgId(1), DiskId(1), true, 2), stale(Epoch(known.get() - 1)));
+    let said = problems(&state, &soft, WallTime(0));
+    assert!(said.len() == 1 && said[0].contains("does not have the epoch that the manager gave"), "{said:#?}");
+    // An epoch of which the manager knows nothing.
+    soft.refused.clear();
     soft.ahead.insert((PgId(1), DiskId(2)), known);
     assert!(problems(&state, &soft, WallTime(0)).is_empty(), "it is known");
     soft.ahead.insert((PgId(1), DiskId(2)), Epoch(known.get() + 3));
