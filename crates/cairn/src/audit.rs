@@ -61,7 +61,7 @@ struct Told {
     operation: String,
     /// What is to be changed.
     object: String,
-    /// Of a refusal in no key: whoever asks for what is not there gets another answer each time.
+    /// Of a server's refusal in no key: whoever asks for what is not there gets another answer each time.
     why: String,
 }
 
@@ -167,12 +167,14 @@ pub struct Desk {
 }
 
 impl Desk {
-    fn tell(&self, mut told: Told) {
+    fn tell(&self, told: Told) {
+        let why = told.why.clone();
+        self.tell_because(told, why);
+    }
+
+    /// `why` is that of the first one, if it is not among what tells things apart.
+    fn tell_because(&self, told: Told, why: String) {
         let now = cairn_security::now();
-        let why = match told.is_refusal() {
-            true => std::mem::take(&mut told.why),
-            false => told.why.clone(),
-        };
         let line = told.line(&why, now, 1);
         {
             let mut counts = self.counts.lock();
@@ -228,6 +230,25 @@ impl Desk {
             why: format!("until {}", moment(holder.until)),
         });
     }
+
+    /// An authority gave none. Each reason is told by itself, with the token that it names: there are few, and a token
+    /// that was used already must not be hidden behind a wrong one.
+    pub fn not_issued(&self, refusal: &Refusal<'_>) {
+        self.tell(Told { why: refusal.why.to_owned(), ..refused(refusal) });
+    }
+}
+
+/// Without its reason.
+fn refused(refusal: &Refusal<'_>) -> Told {
+    Told {
+        event: "refused",
+        name: refusal.name.map(str::to_owned),
+        kind: "",
+        from: refusal.from.to_string(),
+        operation: refusal.operation.to_owned(),
+        object: String::new(),
+        why: String::new(),
+    }
 }
 
 impl AuditSink for Desk {
@@ -245,15 +266,7 @@ impl AuditSink for Desk {
     }
 
     fn refused(&self, refusal: &Refusal<'_>) {
-        self.tell(Told {
-            event: "refused",
-            name: refusal.name.map(str::to_owned),
-            kind: "",
-            from: refusal.from.to_string(),
-            operation: refusal.operation.to_owned(),
-            object: String::new(),
-            why: refusal.why.to_owned(),
-        });
+        self.tell_because(refused(refusal), refusal.why.to_owned());
     }
 
     fn heeds(&self, opcode: Opcode) -> bool {
@@ -452,7 +465,18 @@ mod tests {
         assert_eq!((of("eve").len(), counts), (2, 1000), "once at once, and all the others together");
         assert_eq!(of("bob").len(), 1);
         assert!(told.iter().all(|line| line["time"].as_str().is_some_and(|time| time.ends_with('Z'))));
+        // An authority's: a token that was used already is not hidden behind one for another server.
+        let path = dir.path().join("authority");
+        let log = AuditLog::start(&path, false).expect("begun");
+        let desk = log.desk().expect("a desk");
+        for why in ["the token is for n4", "the token of n5 was used", "the token is for n4"] {
+            desk.not_issued(&Refusal { name: None, operation: "Enrol", ..refusal("", why) });
+        }
+        drop((desk, log));
+        let reasons = |text: &str| lines(&path).iter().filter(|line| line["why"] == text).count();
+        assert_eq!((reasons("the token is for n4"), reasons("the token of n5 was used")), (2, 1));
         // Another start goes on where this one ended.
+        let path = dir.path().join("audit");
         drop(AuditLog::start(&path, false).expect("begun"));
         assert_eq!(lines(&path).len(), told.len() + 1);
     }

@@ -2,7 +2,7 @@
 use super::crowd::Network;
 use crate::audit::Desk as AuditDesk;
 use cairn_rpc::carrier::Carrier;
-use cairn_rpc::{AuditSink, Refusal};
+use cairn_rpc::Refusal;
 use cairn_security::{
     Authority, Denied, Issued, Revoked, Wanted, date, explain, exported, holder_of, is_joining, is_proven,
 };
@@ -223,7 +223,7 @@ impl Desk {
 
     fn tell_refused(&self, from: IpAddr, name: Option<&str>, operation: &'static str, why: &str) {
         if let Some(audit) = &self.audit {
-            audit.refused(&Refusal { from, name, operation, why });
+            audit.not_issued(&Refusal { from, name, operation, why });
         }
     }
 }
