@@ -238,7 +238,11 @@ pub fn check_chain(pg: &PgStateRecord, disk: DiskId, chain: &[DiskId]) -> Result
     }
     let first = primary(pg);
     if first == Some(disk) {
-        return if chain.len() == others { Ok(Place::Primary) } else { Err(Fence::WrongChain { pg: pg.pg, epoch: pg.epoch }) };
+        return if chain.len() == others {
+            Ok(Place::Primary)
+        } else {
+            Err(Fence::WrongChain { pg: pg.pg, epoch: pg.epoch })
+        };
     }
     if chain.iter().any(|next| Some(*next) == first) {
         return Err(Fence::NotPrimary { pg: pg.pg, disk, primary: first, epoch: pg.epoch });

@@ -134,7 +134,12 @@ impl Inner {
         }
         let first = fence::primary(&member.pg);
         if first != Some(member.disk) {
-            return Err(self.refuse(Fence::NotPrimary { pg: member.pg.pg, disk: member.disk, primary: first, epoch: member.pg.epoch }));
+            return Err(self.refuse(Fence::NotPrimary {
+                pg: member.pg.pg,
+                disk: member.disk,
+                primary: first,
+                epoch: member.pg.epoch,
+            }));
         }
         fence::check_writable(&member.pg).map_err(|fence| self.refuse(fence))?;
         member.check_entered()?;

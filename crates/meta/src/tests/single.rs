@@ -1,12 +1,15 @@
 //! One member: the service over the wire, restarts, bounds.
 
+use std::time::Duration;
+
 use cairn_raft_host::HostConfig;
+use cairn_rpc::{CallError, CallOptions};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    AttributesResponse, CreateRequest, ExpireSessions, KeepAliveRequest, KeepAliveResponse, LookupRequest, MetaHeader,
-    ReaddirRequest, ReaddirResponse,
+    AttributesResponse, CreateRequest, ExpireSessions, FinishTxRequest, KeepAliveRequest, KeepAliveResponse,
+    LookupRequest, MetaHeader, ReaddirRequest, ReaddirResponse, TxFinish, TxId,
 };
 
 use super::fixture::{Cluster, PARTITION, block_on, quick};
@@ -93,6 +96,25 @@ fn a_restart_from_a_checkpoint_keeps_everything() {
     }
     caller.create("after").expect("goes on");
     assert_eq!(caller.statfs().inodes, 602);
+}
+
+/// What other partitions ask would wait, and stay in memory, where there are none and nobody works it off.
+#[test]
+fn who_asks_as_another_partition_is_refused_where_there_is_none() {
+    let cluster = Cluster::start(1);
+    let mut caller = cluster.caller(9);
+    caller.create("a").expect("created");
+    let header = Some(caller.read_header());
+    let tx = Some(TxId { partition: PARTITION + 1, term: 1, number: 1 });
+    let finish = TxFinish { tx, ..Default::default() };
+    let request = FinishTxRequest { header, finishes: vec![finish] };
+    for _ in 0..3 {
+        let options = CallOptions::new(Duration::from_secs(60));
+        let call = cluster.server_client.call(cluster.address(0), Opcode::FinishTx.code(), &request, (), options);
+        let Err(CallError::Remote(error)) = block_on(call) else { panic!("it is kept") };
+        assert_eq!(error.code, ErrorCode::Unavailable, "{error}");
+        assert!(error.message.contains("no other partition of its volume"), "{error}");
+    }
 }
 
 /// A damaged or foreign request would reach the log, or crash the server.

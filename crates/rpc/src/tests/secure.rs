@@ -242,6 +242,21 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
+/// A key that is over would keep its connections, of which a server has so many, for as long as it asks nothing.
+#[test]
+fn a_key_that_ends_loses_the_connections_on_which_nothing_is_asked() {
+    let keys = Keys::new();
+    let (server, _) = serve_as(keys.server(Mode::Required, 0), config());
+    let made = cairn_security::now() + 3 - 9 * cairn_security::DAY;
+    let file = KeyFile::read(&keys.file_made("dave", Caller::Client, (0, 9), made)).expect("it is good still");
+    let dave = client_as(Identity::client_with_key(Some(Arc::new(Tls::of_client(&file).expect("usable")))));
+    assert!(echo(&dave, &server).is_ok());
+    let stats = server.stats();
+    assert_eq!(stats.connections_open.load(Relaxed), 1);
+    until(|| stats.connections_open.load(Relaxed) == 0);
+    assert!(cairn_security::now() > file.holder().until, "it was closed before its time");
+}
+
 /// Clocks that differ by less than a day would keep everybody out; or one that is further off would not be told of.
 #[test]
 fn a_clock_may_be_a_day_behind_that_of_the_authority() {

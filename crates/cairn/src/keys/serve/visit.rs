@@ -1,8 +1,8 @@
 //! [`Desk`]: one connection of an authority's port: a handshake, a request, its answer.
 use super::crowd::Network;
 use crate::audit::Desk as AuditDesk;
-use cairn_rpc::carrier::Carrier;
 use cairn_rpc::Refusal;
+use cairn_rpc::carrier::Carrier;
 use cairn_security::{
     Authority, Denied, Issued, Revoked, Wanted, date, explain, exported, holder_of, is_joining, is_proven,
 };

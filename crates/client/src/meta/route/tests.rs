@@ -8,8 +8,10 @@ use crate::fake::{Fake, FakeCluster};
 use crate::meta::volume::{RenameMode, Volume};
 use crate::net::{LocalCall, LocalServers};
 use bytes::Bytes;
+use cairn_rpc::{CallError, NotSent};
 use cairn_types::{ErrorCode, Scheme};
 use cairn_wire::Opcode;
+use cairn_wire::error::WireError;
 use cairn_wire::meta::*;
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -386,5 +388,45 @@ async fn what_names_many_inodes_is_split() {
         assert_eq!((calls[&(partition, "GetattrMany")], calls[&(partition, "Release")]), (1, 1), "{calls:?}");
     }
     assert!(volume.getattr_many(&inodes).await.expect("answered").is_empty(), "they are gone: {paths:?}");
+    cluster.check_namespace();
+}
+
+/// Its server takes no connection for one of the calls.
+struct Closed {
+    servers: Arc<Fake>,
+    of: Opcode,
+    times: Mutex<u32>,
+}
+
+impl LocalServers for Closed {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        let mut times = self.times.lock();
+        if opcode != self.of.code() || *times == 0 {
+            return self.servers.call(address, opcode, message, payload, deadline);
+        }
+        *times -= 1;
+        let (addr, refusal) = (address.to_owned(), WireError::new(ErrorCode::NotPermitted, "its key ended"));
+        Box::pin(async move { Err(CallError::NotSent { addr, cause: NotSent::Refused(refusal) }) })
+    }
+}
+
+/// The number of a change that never left would be left out, and its session be lost with the next change.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_no_server_took_uses_no_number() {
+    let (cluster, _client, _) = start(1).await;
+    let closed = Arc::new(Closed { servers: cluster.fake.clone(), of: Opcode::Mkdir, times: Mutex::new(0) });
+    let client = cluster.connect_through(closed.clone()).await;
+    let volume = client.volume("default").await.expect("the volume");
+    for round in 0..5 {
+        volume.mkdir_in(format!("/a{round}").as_bytes(), 0o755, 0, 1).await.expect("made");
+        *closed.times.lock() = 2;
+        for _ in 0..2 {
+            let error = volume.mkdir_in(b"/b", 0o755, 0, 1).await.expect_err("refused");
+            assert_eq!(error.code(), Some(ErrorCode::NotPermitted), "{error}");
+        }
+    }
+    assert_eq!(*closed.times.lock(), 0);
+    volume.mkdir_in(b"/b", 0o755, 0, 1).await.expect("the session goes on");
+    assert_eq!(volume.readdir(1, b"", false).await.expect("listed").entries.len(), 6);
     cluster.check_namespace();
 }
