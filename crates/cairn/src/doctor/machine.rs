@@ -49,12 +49,21 @@ fn kernel() -> Finding {
 fn fuse() -> Option<Finding> {
     Some(match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Finding::good("fuse", "/dev/fuse can be opened"),
-        Err(error) => Finding::warning(
-            "fuse",
-            format!("/dev/fuse: {error}"),
-            "volumes cannot be mounted on this machine; servers do not need it",
-            "load the module (modprobe fuse), and let containers have the device",
-        ),
+        Err(error) => {
+            let step = match error.kind() {
+                // Packages let everybody open it; a server has no need to.
+                std::io::ErrorKind::PermissionDenied => {
+                    "mount as root, or let the user open it (chmod 666 /dev/fuse, as the package fuse3 does)"
+                }
+                _ => "load the module (modprobe fuse), and let containers have the device",
+            };
+            Finding::warning(
+                "fuse",
+                format!("/dev/fuse: {error}"),
+                "who looks cannot mount volumes on this machine; servers do not need it",
+                step,
+            )
+        }
     })
 }
 

@@ -31,7 +31,12 @@ pub fn become_the_servers(path: &Path, config: &Config) -> Option<Finding> {
     }
     let units = UNITS.iter().find_map(|unit| fs::read_to_string(unit).ok()).unwrap_or_default();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let user = of_unit(path, &units, &users).or_else(|| owner(&config.node.dir)).filter(|user| user.uid != 0)?;
+    let key = config.security.as_ref().map(|security| security.key.as_path());
+    let user = of_unit(path, &units, &users)
+        .or_else(|| owner(&config.node.dir))
+        // The directory comes with the first start; the key, which nobody else may read, is there before.
+        .or_else(|| owner(key?))
+        .filter(|user| user.uid != 0)?;
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     // Root of a container may not raise its limit: what it has is looked at then.
     let _ = user.files.map(|files| setrlimit(Resource::Nofile, files));
@@ -70,10 +75,10 @@ fn limit(text: &str) -> Option<Rlimit> {
     Some(Rlimit { current: number(soft)?, maximum: number(hard)? })
 }
 
-fn owner(dir: &Path) -> Option<User> {
-    let about = fs::metadata(dir).ok()?;
+fn owner(of: &Path) -> Option<User> {
+    let about = fs::metadata(of).ok()?;
     let (uid, gid) = (about.uid(), about.gid());
-    Some(User { uid, gid, files: None, why: format!("uid {uid}, to whom {} belongs", dir.display()) })
+    Some(User { uid, gid, files: None, why: format!("uid {uid}, to whom {} belongs", of.display()) })
 }
 
 #[cfg(test)]
