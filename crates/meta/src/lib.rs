@@ -27,6 +27,7 @@ mod error;
 mod file_work;
 mod free;
 mod fsck;
+mod fuzz;
 mod garbage;
 mod grown;
 mod header;
@@ -62,6 +63,8 @@ mod wanted_leases;
 pub use config::{MetaConfig, MetaTimings};
 pub use digest::StateDigest;
 pub use error::MetaError;
+#[doc(hidden)]
+pub use fuzz::fuzz_requests;
 pub use seen::ListTeller;
 pub use server::MetaServer;
 pub use stats::MetaStats;

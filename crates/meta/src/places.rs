@@ -29,7 +29,7 @@ const PG_OF_EXTENT: u64 = 3;
 const PGS_OF_SET: [u64; 2] = [1, 3];
 
 /// Hands over each group that a request names. `None` for what is no protobuf.
-fn each_group(opcode: Opcode, mut message: &[u8], each: &mut impl FnMut(u32)) -> Option<()> {
+pub(crate) fn each_group(opcode: Opcode, mut message: &[u8], each: &mut impl FnMut(u32)) -> Option<()> {
     let (extents, sets) = match opcode {
         Opcode::Publish | Opcode::PublishVolatile => OF_PUBLISH,
         Opcode::Create => OF_CREATE,

@@ -37,9 +37,9 @@ const WRITE: u32 = 2;
 
 /// The header of a request, and nothing else of it.
 #[derive(Clone, PartialEq, prost::Message)]
-struct OfHeader {
+pub(crate) struct OfHeader {
     #[prost(message, optional, tag = "1")]
-    header: Option<MetaHeader>,
+    pub(crate) header: Option<MetaHeader>,
 }
 
 fn bad() -> WireError {
@@ -54,7 +54,7 @@ pub(crate) fn in_allowed_names<'a>(request: &Request<'a>, opcode: Opcode) -> Res
     }
 }
 
-fn renamed(holder: &str, users: &Users, opcode: Opcode, message: &[u8]) -> Result<Vec<u8>, WireError> {
+pub(crate) fn renamed(holder: &str, users: &Users, opcode: Opcode, message: &[u8]) -> Result<Vec<u8>, WireError> {
     if opcode == Opcode::ReadStale {
         return renamed_within(holder, users, message);
     }
