@@ -123,8 +123,6 @@ pub struct ChunkJob<P> {
 /// What the member knows of the chunk at this moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Chunks of earlier epochs are closed.
-    pub entered: bool,
     /// Of an overwrite that came while it was not here.
     pub skipped: OverwriteNumber,
     /// It was here, and all of it up to there was freed.
@@ -262,7 +260,6 @@ impl<P: Clone> ChunkJob<P> {
             members: &roster.members,
             serving: &roster.serving,
             k: roster.k,
-            entered: now.entered,
             skipped: now.skipped,
             freed_up_to: now.freed_up_to,
             freeing: now.freeing,

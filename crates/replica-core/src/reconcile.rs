@@ -84,8 +84,6 @@ pub struct Here<'a> {
     pub serving: &'a [DiskId],
     /// Shards of which any k make the others; `None`: copies.
     pub k: Option<usize>,
-    /// A chunk of this epoch that is here is the member's own to end: everything from before it is closed.
-    pub entered: bool,
     /// An overwrite came of a chunk that was not here: a copy has to be at least so new.
     pub skipped: OverwriteNumber,
     /// It was here, and all of it up to there was freed: whoever still has that will hear of it too.
@@ -462,3 +460,6 @@ pub fn runs_of(blocks: impl IntoIterator<Item = u32>) -> Vec<Range<u32>> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests;

@@ -460,7 +460,6 @@ impl<P: Clone> Replica<P> {
         let (progress, about) = match &mut work {
             Work::Chunk(job) => {
                 let now = Now {
-                    entered: self.entered,
                     skipped: self.overwrites.skipped.get(&job.index).copied().unwrap_or(OverwriteNumber::NONE),
                     freed_up_to: self.deleted.freed_up_to(job.index),
                     freeing: self.freeing.contains_key(&job.index),

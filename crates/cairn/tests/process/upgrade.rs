@@ -106,6 +106,23 @@ fn refused_before(cluster: &Cluster, name: &str) {
     }
 }
 
+/// The volume of before gets a second partition while it is in use: what there is stays where it is, and new
+/// directories go there.
+fn split(cluster: &Cluster, files: &mut Files) {
+    let partitions = || lines(cluster, &["admin", "partition", "ls", "default"]);
+    let root = partitions()[0]["id"].to_string();
+    let split = || cluster.cairn(&["admin", "partition", "split", &root]);
+    until_told("the split", || split().status.success(), || format!("{:?}", partitions()));
+    let second = partitions()[1]["id"].to_string();
+    files.add(cluster);
+    let made = || cluster.cairn(&["fs", "mkdir", "--partition", &second, "/elsewhere"]);
+    until_told("a directory in it", || made().status.success(), || text(&made().stderr));
+    cluster.ok(&["fs", "mv", "/file-1", "/elsewhere/f"]);
+    cluster.ok(&["fs", "mv", "/elsewhere/f", "/file-1"]);
+    files.add(cluster);
+    cluster.ok(&["admin", "fsck"]);
+}
+
 /// In a cluster whose servers require keys. An upgrade would need all of a cluster to stop, or end where an older
 /// process meets what it cannot read; or nothing new would ever work.
 #[test]
@@ -149,6 +166,7 @@ fn processes_are_replaced_one_by_one_and_back() {
     files.add(&cluster);
     NEWER.iter().for_each(|(command, _)| drop(cluster.ok(command)));
     assert!(cluster.ok(&["admin", "events"]).contains("feature level"), "{}", cluster.ok(&["admin", "events"]));
+    split(&cluster, &mut files);
     files.check(&cluster);
     files.held.take().into_iter().for_each(HeldMount::end);
     cluster.check_logs();

@@ -62,7 +62,7 @@ impl World {
     }
 
     pub fn choose(&mut self, client: usize) -> Operation {
-        let written_by = client as u64 + 1;
+        let written_by = self.session_of(client);
         match self.rng.below(100) {
             0..24 => {
                 let (parent, name, mode) = (self.directory(), self.name(), self.mode());

@@ -2,6 +2,7 @@
 mod check;
 mod compare;
 mod own;
+mod sessions;
 mod shards;
 mod snapshots;
 
@@ -87,6 +88,7 @@ pub struct World {
     shards: Shards,
     snapshots: Snapshots,
     last: BTreeMap<(usize, u32), (Request, Operation, Operation)>,
+    sessions: sessions::Sessions,
     sequences: BTreeMap<(usize, u32), u64>,
     packets: Vec<Packet>,
     now: u64,
@@ -116,6 +118,7 @@ impl World {
             shards: Shards::default(),
             snapshots: Snapshots::default(),
             last: BTreeMap::new(),
+            sessions: sessions::Sessions::default(),
             sequences: BTreeMap::new(),
             packets: Vec::new(),
             now: 1_000_000,
@@ -146,6 +149,7 @@ impl World {
 
     pub fn step(&mut self) {
         self.check_a_little();
+        self.end_a_session();
         if self.snapshots.wanted {
             self.snapshot_step();
         }
@@ -178,7 +182,7 @@ impl World {
         let Some(sent) = self.by_shards(&operation) else { return };
         let at = owner(routed_by(&sent));
         let elsewhere = if self.rng.below(2) == 0 { 0 } else { 1 + self.rng.below(PARTITIONS.into()) as u32 };
-        let session = client as u64 + 1;
+        let session = self.session_of(client);
         let request = Request { caller: self.caller(), session, slot: at, sequence: 0, now: 0 };
         let mut under = Under { sent, ..Under::new(request, operation, None, at) };
         under.elsewhere = if elsewhere == at { 0 } else { elsewhere };

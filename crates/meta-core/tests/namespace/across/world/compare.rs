@@ -137,6 +137,12 @@ impl World {
         self.refuse(request, code);
     }
 
+    /// Its repeats are refused from now on, whatever they were answered.
+    pub(super) fn forget_answers_of(&mut self, session: u64) {
+        self.removed.refused.retain(|(owner, _), _| *owner != session);
+        self.removed.last.retain(|(owner, _), _| *owner != session);
+    }
+
     /// The model does nothing, but the number of the request is used.
     pub(super) fn refuse(&mut self, request: &Request, code: ErrorCode) {
         let refused = (request.sequence, code);
