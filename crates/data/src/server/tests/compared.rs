@@ -111,6 +111,27 @@ fn what_nobody_reads_is_missed_all_the_same() {
     is_back(&cluster, 2, index, &bytes);
 }
 
+/// One of two copies ended at less than was acknowledged, because its disk had forgotten a sync. The rest would be on
+/// the other one alone, and be lost with it (seed 803575).
+#[test]
+fn a_sealed_copy_that_is_shorter_than_another_one_is_made_longer() {
+    const SHORT: usize = 49 * 4096;
+    let mut cluster = Cluster::start_tuned(2, compared);
+    let index = cluster.allocate(0).expect("an index");
+    let bytes = pattern(1, BYTES);
+    cluster.append(0, &[1], index, 0, &bytes[..SHORT]).expect("appended");
+    cluster.append(1, &[], index, SHORT as u64, &bytes[SHORT..]).expect("as from the primary");
+    for i in [0, 1] {
+        cluster.seal(i, &[], index).expect("sealed");
+        cluster.nodes[i].store().checkpoint();
+    }
+    assert_eq!(cluster.nodes[0].store().info(id(index)).map(|info| info.length), Some(SHORT as u64));
+    cluster.raise(&[Serving; 2]);
+    let length = || cluster.nodes[0].store().info(id(index)).map(|info| info.length);
+    eventually("the rest", || length() == Some(BYTES as u64));
+    is_back(&cluster, 0, index, &bytes);
+}
+
 /// The same in an erasure group.
 #[test]
 fn shards_that_nobody_reads_are_missed_all_the_same() {
