@@ -36,6 +36,11 @@ pub(super) fn column_of(map: &MapView, pg: u32) -> Option<(&PgColumn, bool)> {
     (column.writable || degraded).then_some((column, degraded))
 }
 
+/// Whether the map has the group: one that was just made is told to leaders a moment later.
+pub(super) fn is_known(map: &MapView, pg: u32) -> bool {
+    map.pg(PgId(pg)).is_some()
+}
+
 /// What is due in one column.
 #[derive(Debug)]
 struct OfColumn {
