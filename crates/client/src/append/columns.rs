@@ -1,9 +1,9 @@
 //! What one session writes to columns of stripe groups: it fills all columns of one group alike, so that what it wrote
 //! can be encoded together, whoever else writes.
 //!
-//! A stream for each column; what comes next goes to the one that has got least. A file stays with a stream for a while,
-//! the longer the more was written, so that long files have few extents. When all columns have got about a chunk, the
-//! next stripe group is taken: by free space, queues and rack, as any group for a new chunk.
+//! A stream for each column; what comes next goes to the one that has got least. A file stays with a stream for a
+//! while, the longer the more was written, so that long files have few extents. When all columns have got about a
+//! chunk, the next stripe group is taken: by free space, queues and rack, as any group for a new chunk.
 //!
 //! Invariant: a seat only says where a chunk would lie best. A column that cannot be had now is replaced by any group
 //! that takes the chunk, so no write fails or waits for the sake of encoding. Not here: what is encoded together

@@ -1,8 +1,8 @@
 //! Which blocks of copies become one chunk of whole shards: of each column as many, of the same files side by side.
 //!
 //! A shard is a list of pieces of chunks of one column, whole blocks, in the order in which they lie in it. All shards
-//! of a chunk have as many blocks as the longest column, the others being filled up with zeros, if these are little:
-//! a thirty-second part, so that what one client wrote leaves nothing over; when chunks are compacted a quarter, so that
+//! of a chunk have as many blocks as the longest column, the others being filled up with zeros, if these are little: a
+//! thirty-second part, so that what one client wrote leaves nothing over; when chunks are compacted a quarter, so that
 //! little is left in the old ones. Else as many as a shorter column; what is left of the others waits for a later one.
 //! What is dead in a column is not taken along.
 //!

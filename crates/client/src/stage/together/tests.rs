@@ -12,17 +12,17 @@ use std::time::Duration;
 const STAGED: &str = "r3>rs-3-2@2s";
 /// Three columns, the erasure group whose disks 5, 1, 2 have copies of pg2, pg3 and pg1 (see `FakeCluster::start`), and
 /// a group of copies for what fills no row.
-const GROUPS: [Scheme; 5] = [
+pub(super) const GROUPS: [Scheme; 5] = [
     Scheme::Replicated(3),
     Scheme::Replicated(3),
     Scheme::Replicated(3),
     Scheme::Erasure { k: 3, m: 2 },
     Scheme::Replicated(3),
 ];
-const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
-const SHARDS: u32 = 4;
+pub(super) const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
+pub(super) const SHARDS: u32 = 4;
 
-fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub(super) fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|i| (i as u64 * 31 + seed * 17 + (i as u64 >> 8)) as u8).collect()
 }
 
@@ -262,6 +262,30 @@ async fn a_file_that_changes_meanwhile_keeps_what_it_has() {
     let done = world.volume.encode_chunk(*id, columns, &files, together).await.expect("encoded");
     assert!(done.moved > 0, "the others are");
     assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    world.check().await;
+}
+
+/// What somebody overwrites in place would be lost, in a shard that has what was there before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_overwritten_in_place_keeps_its_copies() {
+    let mut world = World::new().await;
+    let client = world.cluster.connect_for(Duration::from_secs(5)).await;
+    let volume = client.volume("default").await.expect("the volume");
+    for _ in 0..6 {
+        world.put_by(&volume, 200_000).await;
+    }
+    let inode = world.files[0].0;
+    let mut handle = volume.open(&world.files[0].1).await.expect("opened");
+    for round in 0..6u8 {
+        handle.write_at(20_480, &[round; 4096]).await.expect("written");
+        handle.sync().await.expect("synced");
+    }
+    assert!(world.cluster.fake.state.lock().overwrites > 0, "it is overwritten in place");
+    assert!(world.encode_all().await.expect("the others are encoded") > 0);
+    assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    handle.write_at(20_480, &[99; 4096]).await.expect("written");
+    handle.close().await.expect("closed");
+    world.files[0].2[20_480..24_576].fill(99);
     world.check().await;
 }
 
