@@ -3,6 +3,7 @@
 //! A stream owns one open chunk at a time and shares it among all files that are written through it, so that thousands
 //! of small files cost few chunks and few syncs. Files of one session never share a 4 KiB block.
 pub(crate) mod chunk;
+pub(crate) mod columns;
 pub(crate) mod fullness;
 pub(crate) mod lane;
 pub(crate) mod open;

@@ -191,7 +191,7 @@ impl Volume {
         let full = std::mem::replace(part, segment_buffer());
         body.push(full.freeze()).await.map_err(|e| e.named(shown_as))?;
         while body.places.awaited() > PLACES_BEHIND {
-            body.places.take_one(shown_as).await?;
+            body.take_place(shown_as).await?;
         }
         Ok(())
     }

@@ -159,7 +159,7 @@ impl FileWriter {
     }
 
     async fn take_place(&mut self) -> Result<()> {
-        self.body.places.take_one(&shown(&self.path)).await
+        self.body.take_place(&shown(&self.path)).await
     }
 
     async fn check_session(&self) -> Result<()> {

@@ -15,8 +15,9 @@ use cairn_types::{ExtentKind, Layout, Stage, StageAfter};
 /// Feature level from which on stages are noted.
 pub(crate) const STAGE_LEVEL: u16 = 12;
 const LISTED: [u8; 1] = [0x10];
-/// Extents of a file among which copies are looked for.
+/// Extents of a file that are looked at, and where none of them is copies, up to the first that is.
 const EXTENTS_LOOKED_AT: usize = 64;
+const EXTENTS_TO_COPIES: usize = 8192;
 /// Byte of a layout with its later scheme, and its stage.
 const LATER: u64 = 0xff << 32;
 
@@ -25,7 +26,7 @@ const LATER: u64 = 0xff << 32;
 pub struct StagedFile {
     pub inode: u64,
     pub bytes: u64,
-    /// Those of them that are copies, as far as its first extents tell.
+    /// Those of them that are copies, as far as its first extents tell: of one that has many, all behind these.
     pub copies: u64,
     /// Of those that are copies: what clones have as well.
     pub shared: u64,
@@ -155,6 +156,7 @@ impl Namespace {
         let inode = self.stored_inode(id).ok().filter(|inode| inode.nlink > 0 && waits_for_encoding(inode))?;
         let layout = Layout::from_bits(inode.layout)?;
         let (mut first, mut of_copies, mut copies, mut shared, mut seen) = (0, None, 0, 0, 0);
+        let mut looked_at = 0;
         self.visit_extents(id, 0, u64::MAX, |extent| {
             if seen == 0 {
                 first = extent.pg;
@@ -165,10 +167,13 @@ impl Namespace {
                 let parts = self.shared_now(extent);
                 shared += parts.iter().filter(|part| part.shared).map(|part| part.length).sum::<u64>();
             }
-            seen += 1;
-            seen < EXTENTS_LOOKED_AT
+            (seen, looked_at) = (seen + 1, looked_at + extent.length);
+            seen < EXTENTS_LOOKED_AT || of_copies.is_none() && seen < EXTENTS_TO_COPIES
         })
         .ok()?;
+        if of_copies.is_some() && seen >= EXTENTS_LOOKED_AT {
+            copies += inode.stored.saturating_sub(looked_at);
+        }
         let pg = of_copies.unwrap_or(first);
         Some(StagedFile {
             inode: id,

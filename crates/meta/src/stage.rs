@@ -36,7 +36,7 @@ use crate::config::MetaTimings;
 use crate::movers::Movers;
 use crate::partition::{Partition, PartitionState};
 use crate::stats::{add, count};
-use asked::Seen;
+use asked::{NOT_KNOWN, Seen};
 use columns::InColumns;
 use degraded::Degraded;
 pub(crate) use desk::StageDesk;
@@ -80,8 +80,9 @@ impl PartitionState {
         let can = |inode: u64| {
             let file = namespace.staged_file(inode);
             // Nobody is kept waiting for a member that is away.
-            file.is_some_and(|file| {
-                !file.is_mostly_shared() && columns::column_of(&map, file.pg).is_some_and(|(_, degraded)| !degraded)
+            file.filter(|file| !file.is_mostly_shared()).is_some_and(|file| {
+                !columns::is_known(&map, file.pg)
+                    || columns::column_of(&map, file.pg).is_some_and(|(_, degraded)| !degraded)
             })
         };
         self.stage.asked.ask(&inodes[..inodes.len().min(ASKED_MAX)], now, can)
@@ -228,6 +229,11 @@ impl Stager {
                     continue;
                 }
                 let map = state.common.map.read();
+                if together && !columns::is_known(&map, file.pg) {
+                    // It may be a column: the map that says so comes within seconds.
+                    seen.extend(asked.map(|_| (file.inode, NOT_KNOWN)));
+                    continue;
+                }
                 let column = columns::column_of(&map, file.pg).filter(|_| together);
                 if let Some((column, degraded)) = column {
                     let fills_until = together::fills_until(&file);

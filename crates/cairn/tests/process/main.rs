@@ -52,6 +52,7 @@ mod namespace;
 mod namespaces;
 mod net;
 mod older;
+mod one_client;
 mod packages;
 mod partitions;
 mod private;

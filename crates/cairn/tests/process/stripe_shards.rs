@@ -12,7 +12,7 @@ const KIB: usize = 1 << 10;
 /// The unit of chunks of whole shards, as `fs stat` tells it.
 const WHOLE: u64 = 64 << 20;
 
-fn stat(cluster: &Cluster, path: &str) -> Value {
+pub fn stat(cluster: &Cluster, path: &str) -> Value {
     lines(cluster, &["fs", "stat", "--extents", path]).remove(0)
 }
 
@@ -39,7 +39,7 @@ fn start(shape: Shape, settings: &[&str]) -> Cluster {
     start_with(shape, "r3>rs-4-2@2s", settings)
 }
 
-fn start_with(shape: Shape, layout: &str, settings: &[&str]) -> Cluster {
+pub fn start_with(shape: Shape, layout: &str, settings: &[&str]) -> Cluster {
     let cluster = Cluster::start(shape);
     let set = || cluster.cairn(&[&["admin", "config", "set", "stripe_groups=on"], settings].concat());
     until_told("the setting is taken", || set().status.success(), || text(&set().stderr));

@@ -1,5 +1,6 @@
 //! Opening a chunk: pick a placement group, let its primary give out an index; go on until somebody takes new data.
 use super::chunk::OpenChunk;
+use super::columns::Seat;
 use super::fullness::wait::{FULL_PATIENCE, Fullness};
 use super::lane::{Lane, Made};
 use super::pick::pick;
@@ -144,10 +145,11 @@ pub(crate) async fn open_chunk(
     target: Target,
     (shape, columns): (Shape, u16),
     avoided: Arc<Avoided>,
+    seat: Option<Seat>,
 ) -> Result<OpenChunk> {
     match shape {
-        Shape::Segments => {
-            let opened = open_index(&cluster, target, &avoided).await?;
+        Shape::Segments | Shape::Column(_) => {
+            let opened = open_index_at(&cluster, target, &avoided, seat.as_ref()).await?;
             Ok(OpenChunk::new(vec![opened.chain(&cluster, 0)?], ExtentKind::Plain, 0))
         }
         Shape::Rows(stripe) => {
@@ -183,6 +185,16 @@ async fn open_columns(
 /// Gets the index of a new chunk in a group without suspects; tries until the cluster's patience ends. A group that
 /// does not answer soon is not waited for alone: its members are looked at, and another one is asked as well.
 pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: &Arc<Avoided>) -> Result<Opened> {
+    open_index_at(cluster, target, avoided, None).await
+}
+
+/// The same; in the column of a seat, if that takes it.
+async fn open_index_at(
+    cluster: &Arc<Cluster>,
+    target: Target,
+    avoided: &Arc<Avoided>,
+    seat: Option<&Seat>,
+) -> Result<Opened> {
     let started = cluster.clock.now();
     let mut last = Refusal { text: "the volume has no placement group".to_owned(), cause: Cause::Silent };
     let (mut attempts, mut fullness) = (Attempts::default(), Fullness::new());
@@ -197,7 +209,7 @@ pub(crate) async fn open_index(cluster: &Arc<Cluster>, target: Target, avoided: 
         let looked_into = !cluster.suspects.is_empty(now);
         let mut avoid = avoided.current(now);
         avoid.extend(attempts.asked(&cluster.view()));
-        match choose(cluster, target, &avoid, now) {
+        match choose(cluster, target, &avoid, seat, now) {
             Some(pg) if attempts.count() < ATTEMPTS_MAX => attempts.start(cluster, target, pg),
             None if attempts.count() == 0 && looked_into => {
                 tokio::time::sleep(SUSPECT_PAUSE).await;
@@ -293,13 +305,14 @@ pub(crate) async fn look_twice(cluster: Arc<Cluster>, seen: Seen, members: Vec<u
 
 /// A group for a new chunk: without members that are being looked into, and if there is one without any that failed
 /// elsewhere.
-fn choose(cluster: &Cluster, target: Target, avoid: &[PgId], now: Time) -> Option<PgView> {
+fn choose(cluster: &Cluster, target: Target, avoid: &[PgId], seat: Option<&Seat>, now: Time) -> Option<PgView> {
     let (view, suspects) = (cluster.view(), &cluster.suspects);
     let mut avoid = avoid.to_vec();
     avoid.extend(groups_with(&view, |disk| suspects.contains(disk)));
     let without_failed: Vec<PgId> =
         avoid.iter().copied().chain(groups_with(&view, |disk| suspects.has_failed(disk, now))).collect();
-    let best = pick(cluster, target.volume, target.class, &without_failed);
+    let best = seat.and_then(|seat| seat.column(cluster, target, &without_failed));
+    let best = best.or_else(|| pick(cluster, target.volume, target.class, &without_failed));
     best.or_else(|| pick(cluster, target.volume, target.class, &avoid))
 }
 

@@ -6,7 +6,8 @@
 use crate::cluster::{Cluster, place_of};
 use crate::view::{ClusterView, PgView};
 use cairn_placement::{Nearness, PgCandidate, pick as pick_of_two, pick_near};
-use cairn_types::{PgClass, PgId, Scheme};
+use cairn_types::{PgClass, PgId, Scheme, StripeGroupId};
+use std::collections::BTreeMap;
 
 /// Chooses among the groups of the volume for that class that take new chunks, leaving out `avoid`.
 pub(crate) fn pick(cluster: &Cluster, volume: u32, class: PgClass, avoid: &[PgId]) -> Option<PgView> {
@@ -17,6 +18,27 @@ pub(crate) fn pick(cluster: &Cluster, volume: u32, class: PgClass, avoid: &[PgId
     // Of columns those whose core rack is the writer's: what a rack wrote is encoded there.
     let best = if columns { pick_near(&candidates, random) } else { pick_of_two(&candidates, random) };
     best.map(|i| usable[i].clone())
+}
+
+/// Stripe groups of a class all of whose columns are complete and take new chunks: the columns by position.
+pub(crate) fn whole_groups(view: &ClusterView, volume: u32, class: PgClass) -> BTreeMap<StripeGroupId, Vec<&PgView>> {
+    let Some(Scheme::Erasure { k, .. }) = class.later else { return BTreeMap::new() };
+    let mut groups: BTreeMap<StripeGroupId, Vec<&PgView>> = BTreeMap::new();
+    for pg in view.pgs.values().filter(|pg| pg.volume == volume && pg.class() == class) {
+        if let Some(column) = pg.column.as_ref().filter(|_| pg.writable && pg.is_complete()) {
+            groups.entry(column.group).or_default().push(pg);
+        }
+    }
+    groups.retain(|_, columns| columns.len() == usize::from(k));
+    let position = |pg: &&PgView| pg.column.as_ref().map(|column| column.position);
+    groups.values_mut().for_each(|columns| columns.sort_by_key(position));
+    groups
+}
+
+/// The best of these columns: one whose core rack is the writer's, if there is one.
+pub(crate) fn best_column<'a>(cluster: &Cluster, view: &ClusterView, columns: &[&'a PgView]) -> Option<&'a PgView> {
+    let candidates: Vec<PgCandidate> = columns.iter().map(|pg| candidate(cluster, view, pg)).collect();
+    pick_near(&candidates, cluster.rng.u64()).map(|i| columns[i])
 }
 
 /// Groups that may be taken, and whether they are columns.
@@ -89,6 +111,28 @@ mod tests {
         assert_eq!(found("r3>rs-3-2", &[20, 21, 22]), (vec![1], false), "its own take nothing");
         assert_eq!(found("r3>rs-3-2", &[20, 21]), (vec![22, 1], false), "all writers would meet on one");
         assert_eq!(found("r2>rs-3-2", &[]), (Vec::new(), false));
+    }
+
+    /// A session would fill columns of which one takes nothing, so that nothing of it is encoded together.
+    #[test]
+    fn a_stripe_group_is_filled_only_as_a_whole() {
+        let rs32 = Some(u32::from("rs-3-2".parse::<Scheme>().expect("a scheme").code()));
+        let class = "r3>rs-3-2".parse::<Layout>().expect("a layout").pg_class();
+        let at = |id: u32, group: u32, position: u32| {
+            let mut pg = pg(id, rs32);
+            pg.column = pg.column.map(|column| PgColumn { group, position, ..column });
+            pg
+        };
+        let mut lacking = at(14, 2, 1);
+        lacking.state.as_mut().expect("told").members[2].state = u32::from(MemberState::Offline.code());
+        let mut view = ClusterView::default();
+        let whole = [at(12, 1, 0), at(10, 1, 1), at(11, 1, 2)];
+        let pgs = whole.into_iter().chain([at(13, 2, 0), lacking, at(15, 2, 2), at(16, 3, 0), pg(1, None)]);
+        view.apply(ClusterMap { version: 1, pgs: pgs.collect(), ..ClusterMap::default() });
+        let found = whole_groups(&view, 1, class);
+        let ids: Vec<u32> = found.values().flatten().map(|pg| pg.id.0).collect();
+        assert_eq!((found.len(), ids), (1, vec![12, 10, 11]), "by position");
+        assert!(whole_groups(&view, 2, class).is_empty() && whole_groups(&view, 1, class.plain()).is_empty());
     }
 
     /// In the outage of a rack writers would write two copies to the columns that are left, and three elsewhere.

@@ -45,7 +45,7 @@ async fn segments_that_come_back_behind_the_last_one_are_synced() {
     only(1);
     let client = cluster.connect_local().await;
     let volume = client.volume("default").await.expect("the volume");
-    let stream = volume.stream(R1).await.expect("a stream");
+    let stream = volume.stream(R1, 0, None).await.expect("a stream");
     let data = SharedBuf::from_owner(vec![7u8; MIB]);
     // All of the first chunk but its last four MiB.
     let mut before = Vec::new();
@@ -140,7 +140,7 @@ async fn what_was_shown_is_synced_without_rows() {
     let volume = client.volume("default").await.expect("the volume");
     let stripe = Stripe::new(3, 4096).expect("valid");
     let (rows, segments) =
-        (volume.striped_stream(RS, stripe).await.expect("rows"), volume.stream(R1).await.expect("segments"));
+        (volume.striped_stream(RS, stripe).await.expect("rows"), volume.stream(R1, 0, None).await.expect("segments"));
     let mut row = push_rows(&rows, stripe, false).await;
     let segment = push_segment(&segments, &SharedBuf::from_owner(vec![7u8; 100]), false).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -6,6 +6,8 @@ use cairn_types::Stripe;
 /// Bounds of the memory of a writer of stripe sets.
 const MEMORY_MIN: usize = 32 << 20;
 const MEMORY_MAX: usize = 128 << 20;
+/// Memory of a session for segments in columns: as much as four streams of segments.
+const COLUMNS_MEMORY: usize = 128 << 20;
 /// Bytes of a set after which it is synced.
 const SYNC_EVERY_MIN: u64 = 8 << 20;
 const SYNC_EVERY_COLUMN: u64 = 512 << 10;
@@ -15,6 +17,8 @@ const SYNC_EVERY_COLUMN: u64 = 512 << 10;
 pub(crate) enum Shape {
     /// Segments of many files in replicated chunks.
     Segments,
+    /// The same in one of so many columns of a stripe group that a session fills alike.
+    Column(u8),
     /// Whole rows, each in one erasure chunk; rows of one file follow each other.
     Rows(Stripe),
     /// Stripe units of one file on the columns of stripe sets, in rounds.
@@ -36,6 +40,10 @@ impl Shape {
     pub(crate) fn bounds(self) -> Bounds {
         match self {
             Self::Segments => Bounds { window: 32 << 20, in_flight: 8, sync_every: 8 << 20 },
+            Self::Column(columns) => {
+                let window = (COLUMNS_MEMORY / usize::from(columns.max(1))).min(32 << 20);
+                Bounds { window, in_flight: 8, sync_every: (window as u64 / 2).min(8 << 20) }
+            }
             Self::Rows(_) => Bounds { window: 64 << 20, in_flight: 4, sync_every: 24 << 20 },
             Self::Units(stripe) => {
                 let window = memory_bytes(stripe) - round_bytes(stripe);
@@ -102,6 +110,15 @@ mod tests {
             assert!(fits_columns(round as u64, unit, columns));
             // A round that comes back does not go into the narrow set of a file's end.
             assert_eq!(fits_columns(round as u64, unit, 2), columns == 2 || round <= 2 * SEGMENT_MAX);
+        }
+    }
+    /// A session would take more memory the more columns it fills; or wait for a sync that nobody asks for.
+    #[test]
+    fn columns_share_the_memory_of_a_session() {
+        for columns in 2..=16 {
+            let Bounds { window, sync_every, .. } = Shape::Column(columns).bounds();
+            assert!(window * usize::from(columns) <= COLUMNS_MEMORY);
+            assert!(sync_every as usize + SEGMENT_MAX <= window, "{columns}");
         }
     }
     /// A short file would get a chunk on each column; or what comes back of a failed set be cut for fewer columns than

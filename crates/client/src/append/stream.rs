@@ -8,6 +8,7 @@
 mod failure;
 
 use super::chunk::OpenChunk;
+use super::columns::Seat;
 use super::lane::Answer;
 use super::open::{Avoided, open_chunk};
 use super::part::{Cut, Part};
@@ -69,6 +70,9 @@ impl WriteStream {
     pub(crate) async fn push(&self, part: Part) -> Result<()> {
         self.parts.send(part).await.map_err(|_| ended())
     }
+    pub(crate) fn is_same(&self, other: &WriteStream) -> bool {
+        self.parts.same_channel(&other.parts)
+    }
     pub(crate) fn is_ended(&self) -> bool {
         self.parts.is_closed()
     }
@@ -115,6 +119,8 @@ struct Stream {
     shape: Shape,
     bounds: Bounds,
     avoided: Arc<Avoided>,
+    /// The column that it fills, if it fills one.
+    seat: Option<Seat>,
     parts: mpsc::Receiver<Part>,
     /// Somebody waits for what was shown to become durable.
     hurry: Arc<Notify>,
@@ -132,11 +138,16 @@ struct Stream {
 
 /// Starts a stream on the current runtime.
 pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> Result<WriteStream> {
+    start_at(cluster, target, shape, None)
+}
+
+/// The same; its chunks are in the column of a seat.
+pub(super) fn start_at(cluster: Arc<Cluster>, target: Target, shape: Shape, seat: Option<Seat>) -> Result<WriteStream> {
     let (parts, receiver) = mpsc::channel(QUEUE_MAX);
     let (sender, events) = mpsc::unbounded_channel();
     let (hurry, bounds) = (Arc::new(Notify::new()), shape.bounds());
     let encoder = match shape {
-        Shape::Segments | Shape::Units(_) => None,
+        Shape::Segments | Shape::Column(_) | Shape::Units(_) => None,
         Shape::Rows(stripe) => {
             let codec = Codec::for_scheme(target.class.scheme);
             let codec = codec.map_err(|error| ClientError::protocol("write stream", error.to_string()))?;
@@ -149,6 +160,7 @@ pub(crate) fn start(cluster: Arc<Cluster>, target: Target, shape: Shape) -> Resu
         shape,
         bounds,
         avoided: Arc::default(),
+        seat,
         parts: receiver,
         hurry: hurry.clone(),
         events,
@@ -246,13 +258,14 @@ impl Stream {
         let ends = self.queue.first().filter(|_| self.chunks.is_empty());
         let shape = (self.shape, self.shape.columns(ends));
         let (cluster, target, avoided) = (self.cluster.clone(), self.target, self.avoided.clone());
+        let seat = self.seat.clone();
         let sender = self.sender.clone();
         let pause = std::mem::take(&mut self.pause);
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(cluster.jitter(pause)).await;
             }
-            let opened = open_chunk(cluster, target, shape, avoided).await;
+            let opened = open_chunk(cluster, target, shape, avoided, seat).await;
             // Fails only when the stream has ended.
             let _ended = sender.send(Event::Opened(Box::new(opened)));
         });

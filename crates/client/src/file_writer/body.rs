@@ -32,6 +32,8 @@ pub(crate) struct Body {
     /// Whose chunks all of it lies in.
     pub(crate) session: SessionId,
     plain: Option<WriteStream>,
+    /// Streams that have some of it, and more of which it goes to others: their last parts ask for no sync.
+    behind: Vec<WriteStream>,
     striped: Option<(Stripe, WriteStream)>,
     /// Of stripe sets, which no other file shares.
     set: Option<WriteStream>,
@@ -54,6 +56,7 @@ impl Body {
             layout,
             session,
             plain: None,
+            behind: Vec::new(),
             striped: None,
             set: None,
             gather: Gather::default(),
@@ -144,7 +147,20 @@ impl Body {
         while self.gather.len() > 0 {
             self.send_plain(true).await?;
         }
+        self.sync_behind();
         Ok(())
+    }
+    /// Waits for the place of the first part on its way.
+    pub(crate) async fn take_place(&mut self, shown_as: &str) -> Result<()> {
+        self.sync_behind();
+        self.places.take_one(shown_as).await
+    }
+    /// What lies in other columns than the last part becomes durable soon, unless it is shown: then somebody asks.
+    fn sync_behind(&mut self) {
+        let behind = std::mem::take(&mut self.behind);
+        if self.shown.is_none() {
+            behind.iter().for_each(WriteStream::sync_now);
+        }
     }
 
     async fn send_units(&mut self, last: bool) -> Result<()> {
@@ -195,10 +211,10 @@ impl Body {
 
     /// Sends up to a segment that lies in one buffer. Between parts of a file it is whole blocks.
     async fn send_plain(&mut self, sync: bool) -> Result<()> {
-        let stream = self.plain_stream().await?;
         let lead = (self.written % BLOCK_SIZE as u64) as usize;
         let Some(data) = self.gather.take_part(SEGMENT_MAX - lead) else { return Ok(()) };
         let bytes = data.len() as u64;
+        let stream = self.plain_stream(lead as u64 + bytes).await?;
         let permit = stream.reserve(data.len()).await?;
         // A chunk offset is congruent to the file's, so a part that begins within a block has filler before it.
         let (data, lead) = with_lead(data, self.written);
@@ -239,13 +255,21 @@ impl Body {
         self.written += length;
     }
 
-    async fn plain_stream(&mut self) -> Result<WriteStream> {
+    /// The stream for the next segment.
+    async fn plain_stream(&mut self, bytes: u64) -> Result<WriteStream> {
+        let class = self.layout.pg_class().short();
         let stream = match &self.plain {
-            Some(stream) => stream.clone(),
-            None => self.volume.stream(self.layout.pg_class().short()).await?,
+            Some(stream) if class.later.is_none() => stream.clone(),
+            before => self.volume.stream(class, bytes, before.as_ref()).await?,
         };
         self.check_session(stream.session)?;
-        Ok(self.plain.insert(stream).clone())
+        if let Some(before) = self.plain.replace(stream.clone())
+            && !before.is_same(&stream)
+            && !self.behind.iter().any(|known| known.is_same(&before))
+        {
+            self.behind.push(before);
+        }
+        Ok(stream)
     }
     async fn striped_stream(&mut self, stripe: Stripe) -> Result<WriteStream> {
         let stream = match &self.striped {

@@ -129,7 +129,7 @@ async fn send(
     runs: Vec<(u64, u64, u64)>,
 ) -> Result<()> {
     let Some(first) = runs.first().map(|run| run.2) else { return Ok(()) };
-    let stream = volume.stream(layout.pg_class().short()).await?;
+    let stream = volume.stream(layout.pg_class().short(), data.len() as u64, None).await?;
     if stream.session != body.session {
         // Another one was opened meanwhile; whoever publishes finds out and writes all of it again.
         body.check_current_session().await?;

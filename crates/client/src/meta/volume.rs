@@ -145,18 +145,24 @@ impl Volume {
         freed
     }
 
-    /// A stream of segments.
-    pub(crate) async fn stream(&self, class: impl Into<PgClass>) -> Result<WriteStream> {
-        self.stream_of(class.into(), None, self.streams_max).await
+    /// A stream for a segment of so many bytes that follows on what was written to `before`.
+    pub(crate) async fn stream(
+        &self,
+        class: impl Into<PgClass>,
+        bytes: u64,
+        before: Option<&WriteStream>,
+    ) -> Result<WriteStream> {
+        let target = self.target(class.into()).await?;
+        self.streams.get(self.cluster(), target, None, self.streams_max, (bytes, before))
     }
     /// A stream of whole rows.
     pub(crate) async fn striped_stream(&self, scheme: Scheme, stripe: Stripe) -> Result<WriteStream> {
-        self.stream_of(scheme.into(), Some(stripe), STREAMS_MAX).await
+        let target = self.target(scheme.into()).await?;
+        self.streams.get(self.cluster(), target, Some(stripe), STREAMS_MAX, (0, None))
     }
-    async fn stream_of(&self, class: PgClass, stripe: Option<Stripe>, most: usize) -> Result<WriteStream> {
+    async fn target(&self, class: PgClass) -> Result<Target> {
         let session = self.caller.writer_session().await?.id;
-        let target = Target { volume: self.caller.volume, class, session };
-        self.streams.get(self.cluster(), target, stripe, most)
+        Ok(Target { volume: self.caller.volume, class, session })
     }
     /// What was shown becomes durable now.
     pub(crate) fn sync_streams(&self) {

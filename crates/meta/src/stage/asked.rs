@@ -34,6 +34,8 @@ pub(crate) struct Asked(Mutex<BTreeMap<u64, Mark>>);
 
 /// What a look found of it: the stripe groups in which the files lie.
 pub(super) type Seen = BTreeMap<u64, u32>;
+/// In place of a stripe group: the map with the file's placement group is on its way.
+pub(super) const NOT_KNOWN: u32 = 0;
 
 impl Asked {
     /// Those of the files that are to be waited for; `can`: whether one may be encoded together with others.
@@ -73,7 +75,7 @@ impl Asked {
     /// After a look that began at `start`: what it found is waited for if its stripe group goes on, and nothing else.
     pub(super) fn settle(&self, seen: &Seen, go_on: &BTreeSet<u32>, (start, now): (WallTime, Time)) {
         self.0.lock().retain(|inode, mark| {
-            let goes_on = seen.get(inode).is_some_and(|group| go_on.contains(group));
+            let goes_on = seen.get(inode).is_some_and(|group| *group == NOT_KNOWN || go_on.contains(group));
             mark.given_up |= mark.since < start && !goes_on;
             now.since(mark.heard) < KEPT
         });
@@ -107,6 +109,10 @@ mod tests {
         assert_eq!((asked.fills_until(2), asked.fills_until(1)), (None, Some(at(103).1)));
         settle(&[], 104);
         assert_eq!(ask(&[1, 2, 3, 4], 105), [4]);
+        // What was written a moment ago, of whose group the leader has not heard.
+        assert_eq!(ask(&[6], 105), [6]);
+        asked.settle(&Seen::from([(6, NOT_KNOWN)]), &BTreeSet::new(), (at(106).1, at(107).0));
+        assert_eq!(ask(&[6], 108), [6]);
         // Its column lacks a member by now.
         assert!(asked.ask(&[4], at(105), |_| false).is_empty() && asked.fills_until(4).is_none());
         // Asked for anew, long after.

@@ -19,6 +19,8 @@ use cairn_wire::manager::PgColumn;
 const GROUPS_MAX: usize = 1024;
 /// Files of a column that are remembered.
 const COLUMN_FILES: usize = 4096;
+/// Copies of a file that is longer may lie in several columns: clients write files in pieces that are not shorter.
+const PIECE_MIN: u64 = 1 << 20;
 /// Files of a request: as many as the other side looks at.
 const FILES_MAX: usize = 8192;
 
@@ -32,6 +34,11 @@ pub(super) fn column_of(map: &MapView, pg: u32) -> Option<(&PgColumn, bool)> {
     // One that joins a group whose copies all serve is a member more.
     let degraded = group.members.iter().filter(serves).count() < wanted;
     (column.writable || degraded).then_some((column, degraded))
+}
+
+/// Whether the map has the group: one that was just made is told to leaders a moment later.
+pub(super) fn is_known(map: &MapView, pg: u32) -> bool {
+    map.pg(PgId(pg)).is_some()
 }
 
 /// What is due in one column.
@@ -68,7 +75,7 @@ impl OfGroup {
     }
 
     fn push(&mut self, position: u32, file: &StagedFile, fills_until: WallTime) {
-        self.long_files |= file.copies >= CHUNK_SIZE_MAX;
+        self.long_files |= file.copies > PIECE_MIN;
         let none = || OfColumn { bytes: 0, inodes: Vec::new(), fills_until };
         let column = self.columns.entry(position).or_insert_with(none);
         column.fills_until = column.fills_until.min(fills_until);
@@ -211,6 +218,8 @@ mod tests {
     #[test]
     fn long_files_fill_columns_that_are_not_known() {
         let mut all = InColumns::default();
+        all.push(&column(7, 1), &file(3, PIECE_MIN), WAITS);
+        assert!(!only(std::mem::take(&mut all)).is_in_all(), "one piece");
         all.push(&column(7, 1), &file(1, 2 * CHUNK_SIZE_MAX), WAITS);
         let mut group = only(all);
         assert!(!group.is_ready(NOW));

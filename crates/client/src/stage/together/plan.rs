@@ -1,9 +1,10 @@
 //! Which blocks of copies become one chunk of whole shards: of each column as many, of the same files side by side.
 //!
 //! A shard is a list of pieces of chunks of one column, whole blocks, in the order in which they lie in it. All shards
-//! of a chunk have as many blocks as the column that has fewest, so nothing is filled up with zeros; what is left of
-//! the others waits for a later one. What is dead in a column is not taken along. When chunks are compacted, shards are
-//! filled up with zeros, so that little is left in the old ones, but never more than a quarter.
+//! of a chunk have as many blocks as the longest column, the others being filled up with zeros, if these are little: a
+//! thirty-second part, so that what one client wrote leaves nothing over; when chunks are compacted a quarter, so that
+//! little is left in the old ones. Else as many as a shorter column; what is left of the others waits for a later one.
+//! What is dead in a column is not taken along.
 //!
 //! Invariants: a piece is in the shard of its column; no byte of a file is in two places; pieces lie in their shard in
 //! the order of files, so that what one file has of the shards goes together when the file does.
@@ -16,6 +17,10 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 pub(super) const SHARD_BLOCKS_MAX: u64 = CHUNK_BLOCKS_MAX as u64;
 /// Less is not worth a chunk with its tables on all members: it is encoded by file.
 pub(super) const SHARD_BLOCKS_MIN: u64 = 16;
+/// One part of so many of a chunk may be zeros: with more of them it would take more space than what is left over.
+const ZEROS_PART: u64 = 32;
+/// Of one that is compacted.
+const ZEROS_PART_COMPACTED: u64 = 4;
 
 /// Part of a file in a copy, or in a whole shard.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -79,21 +84,20 @@ pub(super) struct Together {
 impl Together {
     /// `columns`: the pieces of each. `None`: there is too little of one.
     pub fn of(columns: &[Vec<Piece>]) -> Option<Together> {
-        let sum = |pieces: &Vec<Piece>| pieces.iter().map(Piece::blocks).sum::<u64>();
-        let blocks = columns.iter().map(sum).min()?.min(SHARD_BLOCKS_MAX);
-        if blocks < SHARD_BLOCKS_MIN {
-            return None;
-        }
-        let shards = columns.iter().map(|pieces| first_of(pieces, blocks)).collect();
-        Some(Together { blocks, shards })
+        Self::filled_to(columns, ZEROS_PART)
     }
 
-    /// The same, as long as three quarters are data, at most as long as the longest column.
+    /// The same for what is compacted: with more zeros.
     pub fn filled(columns: &[Vec<Piece>]) -> Option<Together> {
+        Self::filled_to(columns, ZEROS_PART_COMPACTED)
+    }
+
+    /// As long as the longest column, so long as at most one part of so many is zeros.
+    fn filled_to(columns: &[Vec<Piece>], parts: u64) -> Option<Together> {
         let sums: Vec<u64> = columns.iter().map(|pieces| pieces.iter().map(Piece::blocks).sum()).collect();
         let data = |length: u64| sums.iter().map(|sum| (*sum).min(length)).sum::<u64>();
         // Lengths at which a column ends: in between the share of data falls.
-        let good = |length: &u64| data(*length) * 4 >= *length * columns.len() as u64 * 3;
+        let good = |length: &u64| data(*length) * parts >= *length * columns.len() as u64 * (parts - 1);
         let lengths = sums.iter().map(|sum| (*sum).min(SHARD_BLOCKS_MAX));
         let blocks = lengths.filter(good).max()?;
         let shards = columns.iter().map(|pieces| first_of(pieces, blocks)).collect();
@@ -256,6 +260,9 @@ mod tests {
         assert_eq!(Together::of(&[blocks(15), blocks(100)]), None);
         assert_eq!(Together::of(&[blocks(16), blocks(100)]).map(|t| t.blocks), Some(16));
         assert_eq!(Together::of(&[vec![], blocks(100)]), None);
+        // Little is filled up, so that nothing is left over.
+        assert_eq!(Together::of(&[blocks(95), blocks(100), blocks(99)]).map(|t| t.blocks), Some(100));
+        assert_eq!(Together::of(&[blocks(80), blocks(100), blocks(99)]).map(|t| t.blocks), Some(80));
         let two = |_| [blocks(16_384), blocks(9)].concat();
         assert_eq!(Together::of(&[two(0), two(1)]).map(|t| t.blocks), Some(SHARD_BLOCKS_MAX));
     }

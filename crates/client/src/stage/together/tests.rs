@@ -12,17 +12,17 @@ use std::time::Duration;
 const STAGED: &str = "r3>rs-3-2@2s";
 /// Three columns, the erasure group whose disks 5, 1, 2 have copies of pg2, pg3 and pg1 (see `FakeCluster::start`), and
 /// a group of copies for what fills no row.
-const GROUPS: [Scheme; 5] = [
+pub(super) const GROUPS: [Scheme; 5] = [
     Scheme::Replicated(3),
     Scheme::Replicated(3),
     Scheme::Replicated(3),
     Scheme::Erasure { k: 3, m: 2 },
     Scheme::Replicated(3),
 ];
-const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
-const SHARDS: u32 = 4;
+pub(super) const POSITIONS: [(u32, u32); 3] = [(1, 2), (2, 0), (3, 1)];
+pub(super) const SHARDS: u32 = 4;
 
-fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub(super) fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|i| (i as u64 * 31 + seed * 17 + (i as u64 >> 8)) as u8).collect()
 }
 
@@ -37,6 +37,15 @@ struct World {
 impl World {
     /// Files in all columns, each written by a client of its own.
     async fn new() -> World {
+        let mut world = World::empty().await;
+        while world.files.len() < 60 && (world.files.len() < 6 || !world.all_columns_have_some().await) {
+            world.put(300_000 + 4_099 * world.files.len()).await;
+        }
+        assert!(world.all_columns_have_some().await, "writers choose among the columns");
+        world
+    }
+
+    async fn empty() -> World {
         let cluster = FakeCluster::start(5, &GROUPS);
         cluster.raise_level();
         {
@@ -45,12 +54,7 @@ impl World {
         }
         let client = cluster.connect_for(Duration::from_secs(5)).await;
         let volume = client.volume("default").await.expect("the volume");
-        let mut world = World { cluster, _client: client, volume, files: Vec::new() };
-        while world.files.len() < 60 && (world.files.len() < 6 || !world.all_columns_have_some().await) {
-            world.put(300_000 + 4_099 * world.files.len()).await;
-        }
-        assert!(world.all_columns_have_some().await, "writers choose among the columns");
-        world
+        World { cluster, _client: client, volume, files: Vec::new() }
     }
 
     async fn all_columns_have_some(&self) -> bool {
@@ -64,6 +68,11 @@ impl World {
     async fn put(&mut self, length: usize) {
         let client = self.cluster.connect_for(Duration::from_secs(5)).await;
         let volume = client.volume("default").await.expect("the volume");
+        self.put_by(&volume, length).await;
+        volume.close().await;
+    }
+
+    async fn put_by(&mut self, volume: &Volume, length: usize) {
         let (path, data) = (format!("/f{}", self.files.len()).into_bytes(), noise(length, self.files.len() as u64));
         let layout = STAGED.parse::<Layout>().expect("a layout");
         let options = WriteOptions { mode: 0o644, mtime_ns: 77, layout, exclusive: false, owner: None };
@@ -73,7 +82,6 @@ impl World {
         }
         writer.finish().await.expect("finished");
         let inode = volume.stat(&path, true).await.expect("there").inode;
-        volume.close().await;
         self.files.push((inode, path, data));
     }
 
@@ -149,6 +157,30 @@ async fn copies_become_shards_and_are_decoded() {
     }
     let attributes = world.volume.stat(&world.files[0].1, true).await.expect("there");
     assert_eq!(attributes.mtime_ns, 77, "nothing else changes");
+}
+
+/// What one client wrote would lie in few columns, so that it is encoded by file, across racks; and small files stay
+/// copies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_client_writes_is_encoded_together() {
+    for lengths in [vec![20_000 + 7; 60], vec![16 * SEGMENT_MAX + 5], (0..40).map(|i| 3_000 + 60_001 * i).collect()] {
+        let mut world = World::empty().await;
+        let client = world.cluster.connect_for(Duration::from_secs(5)).await;
+        let volume = client.volume("default").await.expect("the volume");
+        for length in &lengths {
+            world.put_by(&volume, *length).await;
+        }
+        volume.close().await;
+        let (bytes, moved) = (lengths.iter().sum::<usize>() as u64, world.encode_all().await.expect("encoded"));
+        assert!(moved * 100 >= bytes * 93, "{moved} of {bytes} bytes were encoded together");
+        assert_eq!(moved, world.bytes_in_shards().await);
+        let kept = async |inode: u64| world.volume.all_extents(inode).await.expect("extents").len();
+        let first = kept(world.files[0].0).await;
+        assert!(first <= 1 + lengths[0] / SEGMENT_MAX, "{first} extents");
+        world.check().await;
+        world.cluster.stop(1);
+        world.check().await;
+    }
 }
 
 /// Files of which all or a part became shards would stay copies in name, and be looked at for ever.
@@ -230,6 +262,30 @@ async fn a_file_that_changes_meanwhile_keeps_what_it_has() {
     let done = world.volume.encode_chunk(*id, columns, &files, together).await.expect("encoded");
     assert!(done.moved > 0, "the others are");
     assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    world.check().await;
+}
+
+/// What somebody overwrites in place would be lost, in a shard that has what was there before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_overwritten_in_place_keeps_its_copies() {
+    let mut world = World::new().await;
+    let client = world.cluster.connect_for(Duration::from_secs(5)).await;
+    let volume = client.volume("default").await.expect("the volume");
+    for _ in 0..6 {
+        world.put_by(&volume, 200_000).await;
+    }
+    let inode = world.files[0].0;
+    let mut handle = volume.open(&world.files[0].1).await.expect("opened");
+    for round in 0..6u8 {
+        handle.write_at(20_480, &[round; 4096]).await.expect("written");
+        handle.sync().await.expect("synced");
+    }
+    assert!(world.cluster.fake.state.lock().overwrites > 0, "it is overwritten in place");
+    assert!(world.encode_all().await.expect("the others are encoded") > 0);
+    assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
+    handle.write_at(20_480, &[99; 4096]).await.expect("written");
+    handle.close().await.expect("closed");
+    world.files[0].2[20_480..24_576].fill(99);
     world.check().await;
 }
 
