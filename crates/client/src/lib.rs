@@ -74,6 +74,8 @@ pub use handle::FileHandle;
 pub use handle::budget::Budget;
 pub use handle::file_data::read::ReadPattern;
 pub use handle::file_data::{DataStatus, FileData, Writer};
+pub use meta::delegations::dead::{DeadSession, QUEUE_SUCCESSORS_MAX};
+pub use meta::delegations::memory::{LeftQueue, QueueLog, QueueMemory, QueueName};
 pub use meta::volume::by_inode::MadeAt;
 pub use meta::volume::posix::LockWait;
 pub use meta::volume::snapshots::ChangedBetween;

@@ -124,6 +124,11 @@ impl Delegate {
         self.queue.first()
     }
 
+    /// What waits from a number on, each with its number, for whoever keeps it where a successor finds it.
+    pub fn waiting(&self, from: u64) -> impl Iterator<Item = (u64, &BatchItem)> {
+        self.queue.items_from(from)
+    }
+
     /// Whether it ended, with everything stored or not.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended | State::Lost(_))

@@ -28,6 +28,16 @@ struct Queued {
 }
 
 impl Queue {
+    /// One whose first item has that number.
+    pub fn beginning_at(first: u64) -> Self {
+        Self { first, sent: first, ..Self::default() }
+    }
+
+    /// Whoever had it before may have sent any of what is in it.
+    pub fn all_sent(&mut self) {
+        self.sent = self.end();
+    }
+
     /// An item more.
     pub fn push(&mut self, item: BatchItem, since: Time) {
         // A tag and a length.
@@ -64,6 +74,13 @@ impl Queue {
     /// Since when the first one waits.
     pub fn oldest(&self) -> Option<Time> {
         self.items.front().map(|queued| queued.since)
+    }
+
+    /// Items from a number on, which is not before the first one.
+    pub fn items_from(&self, number: u64) -> impl Iterator<Item = (u64, &BatchItem)> {
+        let number = number.max(self.first);
+        let skipped = usize::try_from(number - self.first).unwrap_or(usize::MAX);
+        (number..).zip(self.items.iter().skip(skipped).map(|queued| &queued.item))
     }
 
     /// Items from the first one on, as many as there may be; at least one if there is any. They count as sent.

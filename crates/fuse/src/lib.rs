@@ -13,6 +13,7 @@ mod memory;
 mod mount;
 mod open_table;
 pub mod options;
+mod queue_file;
 mod session;
 mod spec;
 mod supervisor;

@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::failure::{Failure, Result};
 use crate::mount;
 use crate::open_table::OpenTable;
+use crate::queue_file::QueueFile;
 use crate::session::handshake::{Agreed, shake_hands};
 use crate::spec::MountSpec;
 use control::Incoming;
@@ -126,12 +127,17 @@ impl Signals {
 impl Supervisor {
     /// Starts the first worker, and mounts when it has reached the cluster: what cannot work is never mounted.
     async fn begin(spec: Arc<MountSpec>) -> Result<Supervisor> {
-        let mut worker = WorkerProcess::start(&spec, &spec.program, true).await?;
+        let queues = QueueFile::create().unwrap_or_else(|error| {
+            tracing::warn!(%error, "no memory for what is done in directories that the mount leads; it leads none");
+            None
+        });
+        let queues = queues.map(Arc::new);
+        let mut worker = WorkerProcess::start(&spec, &spec.program, true, queues.as_deref()).await?;
         worker.ready(FIRST_READY).await?;
         let mounting = spec.clone();
         let (device, agreed) = blocking(move || make_mount(&mounting)).await?;
         let table = OpenTable::create_memory().map_err(|error| Failure::io("shared memory", &error.into()))?;
-        let connection = Connection { device, agreed, table: Arc::new(table) };
+        let connection = Connection { device, agreed, table: Arc::new(table), queues };
         if let Err(error) = worker.serve(&connection).await {
             let dir = spec.dir.clone();
             worker.kill().await;

@@ -10,6 +10,7 @@ use crate::lanes::Lanes;
 use crate::link;
 use crate::memory;
 use crate::open_table::OpenTable;
+use crate::queue_file::QueueFile;
 use crate::session::handshake::Agreed;
 use crate::session::{Readers, Session};
 use crate::spec::MountSpec;
@@ -57,6 +58,7 @@ pub fn main() -> Result<()> {
     let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
     let socket = StdStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(io)?);
     socket.set_nonblocking(true).map_err(io)?;
+    let queues = queues().map_err(|error| Failure::io("the memory of led directories", &error))?;
     memory::begin();
     // Operations have runtimes of their own; this one is for what goes on behind them.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -65,7 +67,7 @@ pub fn main() -> Result<()> {
         .map_err(|error| Failure::io("starting a runtime", &error))?;
     let outcome = runtime.block_on(async move {
         let (reader, mut writer) = UnixStream::from_std(socket).map_err(io)?.into_split();
-        let outcome = serve(reader, &mut writer).await;
+        let outcome = serve(reader, &mut writer, queues).await;
         if let Err(failure) = &outcome {
             let _may_be_gone = link::send(&mut writer, &FromWorker::Failed(failure.clone())).await;
         }
@@ -80,7 +82,14 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(THREADS, usize::from).clamp(THREADS_MIN, THREADS)
 }
 
-async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result<()> {
+/// What the supervisor gave as standard output, which is none from then on.
+fn queues() -> std::io::Result<Option<QueueFile>> {
+    let queues = QueueFile::open(std::io::stdout().as_fd().try_clone_to_owned()?)?;
+    rustix::stdio::dup2_stdout(std::io::stderr())?;
+    Ok(queues)
+}
+
+async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf, queues: Option<QueueFile>) -> Result<()> {
     let io = |error: std::io::Error| Failure::io("the socket to the supervisor", &error);
     let Some(ToWorker::Hello { spec, first }) = link::receive(&mut reader).await.map_err(io)? else {
         return Err(Failure::other("this command is started by the supervisor of a mount"));
@@ -98,8 +107,14 @@ async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf) -> Result
         return Err(Failure::other("the supervisor sent no descriptors"));
     };
     let table = OpenTable::map(table).map_err(|error| Failure::io("the table of open files", &error))?;
-    let vfs = Vfs::new(client, volume, spec.options.vfs());
-    let worker = Worker::start(&spec, agreed, Device::new(device), table, vfs, (root, &lanes)).await?;
+    let mut options = spec.options.vfs();
+    if options.lease_new && queues.is_none() {
+        tracing::warn!("the mount's supervisor has no memory for what is done in directories that are led; none is");
+        options.lease_new = false;
+    }
+    let vfs = Vfs::new(client, volume, options);
+    let memory = (table, queues);
+    let worker = Worker::start(&spec, agreed, Device::new(device), memory, vfs, (root, &lanes)).await?;
     link::send(writer, &worker.serving()).await.map_err(io)?;
     worker.go_on(messages(reader), writer).await
 }
@@ -166,13 +181,14 @@ impl Worker {
         spec: &MountSpec,
         agreed: Agreed,
         device: Device,
-        table: OpenTable,
+        (table, queues): (OpenTable, Option<QueueFile>),
         vfs: Vfs,
         (root, lanes): (u64, &Lanes),
     ) -> Result<Worker> {
         if let Some(suspects) = table.suspects() {
             suspects.take_over();
         }
+        let dead = sessions::Dead::begin(&vfs, table.session(), queues).await?;
         let left = table.load();
         let (count, unsynced) = (left.len(), left.iter().filter(|left| left.lost).count());
         for state in left.iter().filter(|left| left.lost).map(|left| &left.state) {
@@ -181,13 +197,10 @@ impl Worker {
         let locked: Vec<u64> = left.iter().filter(|left| left.locked).map(|left| left.state.handle).collect();
         let lost = match count {
             0 => Vec::new(),
-            _ => tokio::select! {
-                lost = vfs.restore(left.into_iter().map(|left| left.state).collect()) => lost,
-                never = sessions::end_wanted(&vfs, table.session()) => match never {},
-            },
+            _ => vfs.restore(left.into_iter().map(|left| left.state).collect()).await,
         };
         locked.into_iter().for_each(|handle| vfs.lose_locks(Handle(handle)));
-        sessions::end_dead(&vfs, table.session());
+        dead.end(&vfs);
         for handle in &lost {
             table.forget(*handle);
         }

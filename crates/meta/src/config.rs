@@ -31,6 +31,9 @@ pub struct MetaTimings {
     pub lease: Duration,
     /// How often leases are looked at; also the resolution of "last heard".
     pub lease_tick: Duration,
+    /// A delegation that others want for so long is ended, though its session is heard. Holders wait 2 s at most before
+    /// they store something, and acknowledge nothing when they are told: this is many times what they need.
+    pub delegation_wanted: Duration,
     /// How often a partition's leader looks for dead inodes and free records when it had nothing to do.
     pub reclaim_idle: Duration,
     /// Pause after each reclaiming entry, as a multiple of the time that it took: 4 means at most a fifth of the time.
@@ -116,6 +119,7 @@ impl Default for MetaTimings {
         Self {
             lease: Duration::from_secs(20),
             lease_tick: Duration::from_millis(250),
+            delegation_wanted: Duration::from_mins(1),
             reclaim_idle: Duration::from_millis(250),
             reclaim_pause_factor: 4,
             reclaim_inodes: 256,

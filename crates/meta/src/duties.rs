@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cairn_meta_core::SessionState;
 use cairn_rpc::Client;
+use cairn_types::Time;
 use cairn_wire::Opcode;
 use cairn_wire::meta::{ExpireSessions, ExpireTrash, ReclaimBatch, SetDeferral, SetFeatureLevel};
 use tokio::task::JoinSet;
@@ -45,6 +46,8 @@ const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(1);
 const UNBORN_PAUSE: Duration = Duration::from_millis(2);
 /// Feature level from which on members look at the time that the removal of trash names.
 const UP_TO_LEVEL: u32 = 5;
+/// Feature level from which on leaders end delegations.
+const ENDED_BY_LEADER_LEVEL: u32 = 30;
 /// Part of the time that sweeps over free records may take: one in this many.
 const SWEEP_SHARE: u32 = 5;
 
@@ -99,8 +102,10 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
             tracing::warn!(partition = %state.id, "this process stood still; all sessions get a new lease");
             state.leases.renew_all(now);
             state.openers.renew_all(now);
+            state.wanted_delegations.renew_all(now);
             continue;
         }
+        end_overdue(partition, now, timings.delegation_wanted).await;
         let silent = state.leases.expired(now, timings.lease, EXPIRE_MAX);
         if silent.is_empty() {
             continue;
@@ -113,7 +118,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         if live.is_empty() {
             continue;
         }
-        let request = ExpireSessions { sessions: live, unknown_only: false };
+        let request = ExpireSessions { sessions: live, unknown_only: false, ..Default::default() };
         match partition.propose_own(Opcode::ExpireSessions, &request).await {
             Ok(()) => {
                 tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions fell silent and were ended");
@@ -128,6 +133,36 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
             Err(error) => {
                 tracing::debug!(partition = %state.id, %error, "sessions could not be ended; will be repeated")
             }
+        }
+    }
+}
+
+/// Ends delegations whose holders are heard, and told, and do not end them.
+async fn end_overdue(partition: &Partition, now: Time, bound: Duration) {
+    let state = &partition.state;
+    let overdue = {
+        let namespace = state.namespace.read();
+        let can_end = namespace.feature_level() >= ENDED_BY_LEADER_LEVEL;
+        if can_end { state.wanted_delegations.overdue(&namespace, now, bound) } else { Vec::new() }
+    };
+    if overdue.is_empty() {
+        return;
+    }
+    let delegations = overdue.iter().map(|(_, number)| *number).collect();
+    let request = ExpireSessions { delegations, ..ExpireSessions::default() };
+    match partition.propose_own(Opcode::ExpireSessions, &request).await {
+        Ok(()) => {
+            add(&state.common.stats.delegations_taken, overdue.len() as u64);
+            for (session, number) in overdue {
+                tracing::error!(
+                    partition = %state.id, inode = number, session, seconds = bound.as_secs(),
+                    "a client did not end a delegation that others want: it was taken from it, and what it has not \
+                     stored in that directory is lost; see the log of that mount"
+                );
+            }
+        }
+        Err(error) => {
+            tracing::debug!(partition = %state.id, %error, "delegations could not be taken; will be repeated")
         }
     }
 }

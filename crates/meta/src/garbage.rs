@@ -284,7 +284,8 @@ impl Collector {
             return Ok(false);
         }
         let state = &self.partition.state;
-        let request = ExpireSessions { sessions: unknown.into_iter().collect(), unknown_only: true };
+        let request =
+            ExpireSessions { sessions: unknown.into_iter().collect(), unknown_only: true, ..Default::default() };
         self.partition.propose_own(Opcode::ExpireSessions, &request).await?;
         tracing::info!(partition = %state.id, sessions = ?request.sessions, "sessions that wrote and named nothing were ended");
         add(&state.common.stats.sessions_expired, request.sessions.len() as u64);

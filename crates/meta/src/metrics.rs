@@ -75,6 +75,11 @@ impl MetaServer {
             ("cairn_meta_overloaded", "Mutations refused because too much waited.", &stats.overloaded),
             ("cairn_meta_undecided", "Mutations whose outcome was left open by a change of leaders.", &stats.unknown),
             ("cairn_meta_sessions_expired", "Sessions ended because they fell silent.", &stats.sessions_expired),
+            (
+                "cairn_meta_delegations_taken",
+                "Directories taken from mounts that led them and did not give them back.",
+                &stats.delegations_taken,
+            ),
             ("cairn_meta_free_items", "Items sent to data nodes to be freed.", &stats.frees_sent),
             ("cairn_meta_free_records_done", "Free records that all members answered.", &stats.frees_done),
             ("cairn_meta_free_failures", "Requests to free that failed.", &stats.free_failures),

@@ -82,7 +82,7 @@ impl MetaServer {
                 self.ask_to_defer(partition);
             }
             let wanted = state.wanted_leases.of(head.session, &namespace);
-            let delegations = state.wanted_delegations.of(head.session, &namespace);
+            let delegations = state.wanted_delegations.of(head.session, &namespace, now);
             (namespace.deaths_after(request.acknowledged, UNLINKED_MAX), wanted, delegations)
         };
         let (index, unlinked, more) = (deaths.position, deaths.inodes, deaths.more);

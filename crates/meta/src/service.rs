@@ -305,7 +305,7 @@ impl MetaServer {
         }
         let namespace = partition.state.namespace.read();
         let wanted = partition.state.wanted_leases.of(head.session, &namespace);
-        let delegations = partition.state.wanted_delegations.of(head.session, &namespace);
+        let delegations = partition.state.wanted_delegations.of(head.session, &namespace, now);
         drop(namespace);
         reply.ok(&KeepAliveResponse { lease_ms, wanted, delegations, ..Default::default() }, ());
     }

@@ -25,6 +25,7 @@ pub struct MetaStats {
     pub(crate) overloaded: AtomicU64,
     pub(crate) unknown: AtomicU64,
     pub(crate) sessions_expired: AtomicU64,
+    pub(crate) delegations_taken: AtomicU64,
     pub(crate) frees_sent: AtomicU64,
     pub(crate) frees_done: AtomicU64,
     pub(crate) free_failures: AtomicU64,
@@ -70,6 +71,7 @@ impl Default for MetaStats {
             overloaded: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             sessions_expired: AtomicU64::new(0),
+            delegations_taken: AtomicU64::new(0),
             frees_sent: AtomicU64::new(0),
             frees_done: AtomicU64::new(0),
             free_failures: AtomicU64::new(0),
@@ -136,6 +138,11 @@ impl MetaStats {
     /// Sessions ended because nothing was heard of them.
     pub fn sessions_expired(&self) -> u64 {
         self.sessions_expired.load(Relaxed)
+    }
+
+    /// Delegations that were taken from holders which did not end them.
+    pub fn delegations_taken(&self) -> u64 {
+        self.delegations_taken.load(Relaxed)
     }
 
     /// Free records that all members answered.

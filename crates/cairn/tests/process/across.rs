@@ -215,6 +215,58 @@ fn said(command: &str, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
+/// Whoever looks, or moves something between partitions, would wait for what a mount leads in one of them for ever, or
+/// see a part of it.
+#[test]
+fn led_directories_of_several_partitions_are_shared() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let parts = volume_of_three(&cluster);
+    let (one, two) = (Mount::new(&cluster, "one", "v:/", "lease=new"), Mount::new(&cluster, "two", "v:/", "lease=new"));
+    for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
+        mkdir(&cluster, &format!("v:/{name}"), parts[number]);
+    }
+    let mut were_led = 0;
+    for round in 0..3 {
+        for (above, other) in [("a", "b"), ("b", "c"), ("c", "a")] {
+            let name = format!("{above}/d{round}");
+            let (mine, theirs) = (one.path(&name), two.path(&name));
+            fs::create_dir(&mine).expect("made");
+            fs::create_dir(mine.join("below")).expect("made");
+            were_led += one.number(&["worker", "vfs", "led_directories"]).expect("the state of the mount");
+            fs::write(mine.join("below/f"), &name).expect("written");
+            match round {
+                // Looked at.
+                0 => assert_eq!(fs::read_to_string(theirs.join("below/f")).expect("read"), name),
+                // Moved to another partition by the one that leads it, with what is below.
+                1 => {
+                    let moved = format!("{other}/moved{round}");
+                    fs::rename(mine.join("below"), one.path(&moved)).expect("moved");
+                    assert_eq!(fs::read_to_string(two.path(&moved).join("f")).expect("read"), name);
+                }
+                // The top is moved by another one, and something else put into its place.
+                _ => {
+                    let moved = format!("{other}/top{round}");
+                    fs::rename(&theirs, two.path(&moved)).expect("moved");
+                    fs::create_dir(&theirs).expect("made");
+                    assert_eq!(fs::read_to_string(one.path(&moved).join("below/f")).expect("read"), name);
+                }
+            }
+            fs::write(theirs.join("theirs"), "x").expect("written");
+            // The name may be believed to be the other directory's for a second.
+            until("what the other one wrote", || fs::read_to_string(mine.join("theirs")).is_ok_and(|text| text == "x"));
+        }
+    }
+    assert!(were_led > 2, "{were_led}");
+    for mount in [one, two] {
+        let umount = mount.umount();
+        assert!(umount.status.success(), "{}", text(&umount.stderr));
+    }
+    assert!(cluster.ok(&["admin", "fsck", "v"]).contains("0 findings"));
+}
+
 /// Programs would meet directories without permissions or times, EXDEV, or files that are gone while they have them
 /// open.
 #[test]

@@ -35,7 +35,7 @@ impl FakeCluster {
         let mut state = self.fake.state.lock();
         let sessions: Vec<u64> = (2..=state.next_session).collect();
         let count = sessions.len() as u64;
-        state.propose(Opcode::ExpireSessions, &ExpireSessions { sessions, unknown_only: false });
+        state.propose(Opcode::ExpireSessions, &ExpireSessions { sessions, unknown_only: false, ..Default::default() });
         count
     }
     /// What the partition's leader does with files that ended sessions closed before they were durable.

@@ -3,13 +3,15 @@
 //! A directory that was made with [`Volume::leading`](crate::Volume::leading) may be led: what is done below it is
 //! answered here, by the machine of `cairn-delegate-core`, and stored behind. One idea a file: which numbers are led
 //! ([`ranges`]), a delegation with its machine ([`held`]), who sends its batches ([`send`]), which requests are for it
-//! ([`way`]), how it begins and is given back ([`grant`]), what a dead process led ([`dead`]).
+//! ([`way`]), how it begins and is given back ([`grant`]), memory that outlives this process ([`memory`]), what a dead
+//! one led ([`dead`]).
 //!
 //! Invariants: a number is entered at most once, and never after the partition wanted it back while nobody here knew
 //! of it. What was lost stays in the table, so that whoever comes to it gets an error instead of half of the truth.
-mod dead;
+pub(crate) mod dead;
 mod grant;
 mod held;
+pub(crate) mod memory;
 mod ranges;
 mod send;
 #[cfg(test)]
@@ -24,11 +26,12 @@ use cairn_types::Time;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use held::Held;
+use memory::QueueMemory;
 use parking_lot::Mutex;
 use ranges::Ranges;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Directories that are led at a time; each has a slot of the session for itself.
@@ -43,6 +46,7 @@ pub(crate) struct Delegations {
     table: Mutex<Table>,
     /// What the partition is told of at this moment, by session and number.
     giving: Mutex<BTreeSet<(u64, u64)>>,
+    memory: OnceLock<Arc<dyn QueueMemory>>,
 }
 
 #[derive(Default)]
@@ -55,6 +59,13 @@ struct Table {
 }
 
 impl Delegations {
+    /// What is acknowledged from now on is kept there. It is said once.
+    pub(super) fn keep_in(&self, memory: Arc<dyn QueueMemory>) {
+        if self.memory.set(memory).is_err() {
+            tracing::warn!("a volume has one memory of queues; another one is not used");
+        }
+    }
+
     /// Whether any request may meet one.
     pub(super) fn is_any(&self) -> bool {
         self.ranges.is_any()

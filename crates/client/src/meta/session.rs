@@ -8,6 +8,7 @@ use super::soft::SoftOpens;
 use cairn_types::SessionId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const SLOTS_IN_USE_MAX: usize = 64;
 /// Further ones for what the session itself has to say, for which others may wait while theirs are all in use.
 const OWN_SLOTS_MAX: usize = 8;
+/// Processes that may go on one after the other with what the session of a dead one has queued.
+pub const SUCCESSORS_MAX: u64 = 8;
 /// Slot numbers of a session at one partition; when so many have no known outcome, a new session is needed.
 const SLOT_NUMBERS_MAX: u32 = 256;
 
@@ -28,8 +31,8 @@ pub(crate) struct Session {
     /// A partition was told of it because it writes.
     announced: AtomicBool,
     partitions: Mutex<BTreeMap<u32, Arc<SlotTable>>>,
-    /// Numbers of slots below are not used here.
-    slots_from: u32,
+    /// Numbers of slots that are used here.
+    numbers: Range<u32>,
     /// Handles that hold inodes in the log.
     pub(crate) holds: HoldCounts,
     /// Files open without a log entry.
@@ -47,7 +50,7 @@ struct SlotTable {
 struct Free {
     /// (slot, last sequence used)
     slots: Vec<(u32, u64)>,
-    next_number: u32,
+    unused: Range<u32>,
 }
 
 /// A slot that is being used for one request. Dropped before [`SlotLease::finish`], its slot is given up.
@@ -75,16 +78,19 @@ impl Session {
             writes: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             partitions: Mutex::default(),
-            slots_from: 0,
+            numbers: 0..SLOT_NUMBERS_MAX,
             holds: HoldCounts::default(),
             soft: SoftOpens::default(),
             leases: Leases::default(),
         }
     }
     /// One of a process that is dead, of which nobody knows which slots it used: it takes new ones one after the other,
-    /// and gets to the last ones when it has used all others.
-    pub(crate) fn of_the_dead(id: SessionId) -> Self {
-        Self { slots_from: SLOT_NUMBERS_MAX - OWN_SLOTS_MAX as u32, ..Self::new(id) }
+    /// and gets to the last ones when it has used all others. Of those each successor has some for itself: it does not
+    /// know how far the one before it came.
+    pub(crate) fn of_the_dead(id: SessionId, successor: u64) -> Self {
+        let own = OWN_SLOTS_MAX as u32;
+        let from = SLOT_NUMBERS_MAX - own * (successor % SUCCESSORS_MAX) as u32 - own;
+        Self { numbers: from..from + own, ..Self::new(id) }
     }
     /// The servers ended it, or its slots are used up: the next call opens another.
     pub(crate) fn mark_ended(&self) {
@@ -135,13 +141,13 @@ impl Session {
         Some(KeptSlot { table, slot, last, answered: last })
     }
     fn slots_of(&self, partition: u32) -> Arc<SlotTable> {
-        self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new(self.slots_from))).clone()
+        self.partitions.lock().entry(partition).or_insert_with(|| Arc::new(SlotTable::new(&self.numbers))).clone()
     }
 }
 
 impl SlotTable {
-    fn new(next_number: u32) -> Self {
-        let free = Free { slots: Vec::new(), next_number };
+    fn new(numbers: &Range<u32>) -> Self {
+        let free = Free { slots: Vec::new(), unused: numbers.clone() };
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
         let (in_use, own_in_use) = (semaphore(SLOTS_IN_USE_MAX), semaphore(OWN_SLOTS_MAX));
         Self { in_use, own_in_use, free: Mutex::new(free) }
@@ -154,14 +160,7 @@ impl SlotTable {
     /// A number that nobody uses, with the last sequence number under it.
     fn number(&self) -> Option<(u32, u64)> {
         let mut free = self.free.lock();
-        match free.slots.pop() {
-            Some(slot) => Some(slot),
-            None if free.next_number < SLOT_NUMBERS_MAX => {
-                free.next_number += 1;
-                Some((free.next_number - 1, 0))
-            }
-            None => None,
-        }
+        free.slots.pop().or_else(|| Some((free.unused.next()?, 0)))
     }
 }
 
@@ -223,6 +222,19 @@ mod tests {
             drop(session.slot(1).await.expect("slot"));
         }
         assert!(session.slot(1).await.is_none());
+    }
+
+    /// What one successor of a dead process asked would be taken for what another one did.
+    #[tokio::test]
+    async fn successors_of_a_dead_process_share_no_slots() {
+        let mut used = std::collections::BTreeSet::new();
+        for successor in 0..SUCCESSORS_MAX {
+            let session = Session::of_the_dead(SessionId(1), successor);
+            while let Some(slot) = session.kept_slot(1) {
+                assert!(slot.slot < SLOT_NUMBERS_MAX && used.insert(slot.slot), "{successor}: {}", slot.slot);
+            }
+        }
+        assert_eq!(used.len() as u64, SUCCESSORS_MAX * OWN_SLOTS_MAX as u64);
     }
 
     /// Two mounts whose requests all wait for files of the other one could not give them to each other.

@@ -14,6 +14,7 @@ mod wait_change;
 pub(crate) use elsewhere::NO_INODE;
 
 use super::call::MetaCaller;
+use super::delegations::memory::QueueMemory;
 use super::path::{resolve, resolve_directory};
 use super::route::Addressed;
 use super::shards::Places;
@@ -95,6 +96,11 @@ impl Volume {
     /// is answered by this client, and stored within two seconds, by [`commit`](Self::commit), or when others look.
     pub fn leading(self) -> Volume {
         Volume { leads: true, ..self }
+    }
+    /// What is acknowledged in led directories is kept there until it is stored, for a successor of this process
+    /// ([`dead_session`](Self::dead_session)).
+    pub fn keep_queues_in(&self, memory: Arc<dyn QueueMemory>) {
+        self.caller.delegations().keep_in(memory);
     }
     /// Waits until everything is durable that was done before in the led directory that has an inode.
     pub async fn commit(&self, inode: u64) -> Result<()> {

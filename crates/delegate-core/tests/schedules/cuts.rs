@@ -3,6 +3,7 @@ use crate::driver::{Driver, ROOT};
 use cairn_delegate_core::config::Config;
 use cairn_delegate_core::delegate::{Delegate, Read};
 use cairn_delegate_core::input::{Input, Lost, Output};
+use cairn_delegate_core::succession::Succession;
 use cairn_types::{ErrorCode, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Credentials;
@@ -111,6 +112,65 @@ fn a_crash_at_any_position_leaves_a_prefix_with_everything_that_was_synced() {
         }
     }
     assert!(seen[0] > 2 && seen[1] > 2, "{seen:?}");
+}
+
+/// Programs that go on behind a crash of their mount's process would find undone what they were told was done, or find
+/// it done twice.
+#[test]
+fn a_successor_stores_what_waits_at_any_position() {
+    const ITEMS: u64 = 10;
+    let mut seen = [0; 3];
+    for stored_batches in 0..=4 {
+        for (is_heard, late) in [(false, false), (true, false), (true, true)] {
+            let (mut partition, mut machine) = pair();
+            let mut out = Vec::new();
+            (0..ITEMS).for_each(|number| out.extend(create(&mut machine, number)));
+            for batch in 0..stored_batches {
+                let (call, request) = sent(&out).expect("something is under way");
+                let header = partition.next();
+                let answer: BatchResponse =
+                    partition.mutate(Opcode::Batch, &BatchRequest { header, ..request }).unwrap();
+                if batch + 1 == stored_batches && !is_heard {
+                    break;
+                }
+                out = step(&mut machine, Input::Answered { call, answer: Ok(answer) });
+            }
+            // What the dead one sent last, and which comes when its successor is at work.
+            let mut under_way = sent(&out).map(|(_, request)| request).filter(|_| late);
+            let (number, first) = (machine.number(), machine.stored());
+            let items: Vec<_> = machine.waiting(0).map(|(_, item)| item.clone()).collect();
+            assert_eq!(first + items.len() as u64, ITEMS);
+            if items.is_empty() {
+                seen[2] += 1;
+                continue;
+            }
+            let config = Config { batch_items: 2, ..Config::default() };
+            let mut succession = Succession::new(number, first, items);
+            for round in 0.. {
+                let header = partition.next();
+                let request = BatchRequest { header, ..succession.batch(&config) };
+                let answer: BatchResponse = partition.mutate(Opcode::Batch, &request).unwrap();
+                if succession.answered(&answer).unwrap() {
+                    break;
+                }
+                if let Some(request) = under_way.take() {
+                    let header = partition.next();
+                    partition.mutate::<BatchResponse>(Opcode::Batch, &BatchRequest { header, ..request }).unwrap();
+                    seen[0] += 1;
+                }
+                assert!(round < ITEMS, "it gets on");
+            }
+            assert_eq!(succession.left(), 0);
+            partition.check();
+            assert_eq!(partition.names(number), names(ITEMS), "each once");
+            // Another successor, which died before the memory was free and has it all again, finds that it has ended.
+            let header = partition.next();
+            let again = BatchRequest { header, ..Succession::new(number, first, []).batch(&config) };
+            assert!(partition.mutate::<BatchResponse>(Opcode::Batch, &again).is_err());
+            seen[1] += 1;
+        }
+    }
+    assert!(seen[0] > 1 && seen[1] > 8 && seen[2] > 0, "{seen:?}");
 }
 
 /// A holder would go on above a gap, or whoever waits for what it led wait for ever.

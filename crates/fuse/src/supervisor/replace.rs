@@ -20,6 +20,8 @@ pub struct Connection {
     pub agreed: Agreed,
     /// Memory of [`OpenTable`](crate::open_table::OpenTable).
     pub table: Arc<OwnedFd>,
+    /// Memory of [`QueueFile`](crate::queue_file::QueueFile), if there is any.
+    pub queues: Option<Arc<OwnedFd>>,
 }
 
 pub enum Replaced {
@@ -35,7 +37,7 @@ pub async fn replace(spec: Arc<MountSpec>, connection: Connection, mut backoff: 
     let mut errors = None;
     loop {
         let left = if backoff.is_hopeless() { Duration::ZERO } else { patience.saturating_sub(down.elapsed()) };
-        let mut attempt = Box::pin(attempt(&spec, backoff.pause()));
+        let mut attempt = Box::pin(attempt(&spec, &connection, backoff.pause()));
         let outcome = tokio::select! {
             outcome = &mut attempt => outcome,
             () = tokio::time::sleep(left), if errors.is_none() => {
@@ -63,9 +65,9 @@ pub async fn replace(spec: Arc<MountSpec>, connection: Connection, mut backoff: 
     }
 }
 
-async fn attempt(spec: &MountSpec, pause: Duration) -> Result<WorkerProcess> {
+async fn attempt(spec: &MountSpec, connection: &Connection, pause: Duration) -> Result<WorkerProcess> {
     tokio::time::sleep(pause).await;
-    let mut worker = WorkerProcess::start(spec, &spec.program, false).await?;
+    let mut worker = WorkerProcess::start(spec, &spec.program, false, connection.queues.as_deref()).await?;
     worker.ready(READY).await?;
     Ok(worker)
 }

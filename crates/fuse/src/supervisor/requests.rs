@@ -235,7 +235,7 @@ impl Supervisor {
         let Serving::Worker(_) = &self.serving else {
             return Err(Failure::other("no worker serves at the moment; try again"));
         };
-        let mut new = WorkerProcess::start(&self.spec, &program, false).await?;
+        let mut new = WorkerProcess::start(&self.spec, &program, false, self.connection.queues.as_deref()).await?;
         if let Err(failure) = new.ready(READY).await {
             new.kill().await;
             return Err(Failure::new(failure.kind, format!("{}; the old worker goes on", failure.text)));

@@ -58,16 +58,24 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    pub async fn start(spec: &MountSpec, program: &Path, first: bool) -> Result<WorkerProcess> {
+    /// `queues`: memory of [`QueueFile`](crate::queue_file::QueueFile). A worker of an older build gets it all the
+    /// same: it writes nothing to its output.
+    pub async fn start(
+        spec: &MountSpec,
+        program: &Path,
+        first: bool,
+        queues: Option<&OwnedFd>,
+    ) -> Result<WorkerProcess> {
         let io = |what: &str| {
             let what = format!("{what} of the mount's worker");
             move |error: std::io::Error| Failure::io(&what, &error)
         };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(io("the socket"))?;
+        let queues = queues.map(OwnedFd::try_clone).transpose().map_err(io("the memory"))?;
         let child = Command::new(program)
             .arg(COMMAND)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            .stdout(queues.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::inherit())
             // Ctrl-C in a terminal is for the supervisor.
             .process_group(0)

@@ -243,7 +243,7 @@ requests! {
     ListChanged<'a> { older: u64 = 2, newer: u64 = 3, after: bytes = 4, count_max: u32 = 5 }
     DurableFile { inode: u64 = 1, to: u64 = 2 }
     EndVolatile { inode: u64 = 1, session: u64 = 2, from: u64 = 3, to: u64 = 4, durable_to: u64 = 5 }
-    ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2 }
+    ExpireSessions<'a> { sessions: numbers = 1, unknown_only: bool = 2, delegations: numbers = 3 }
     ReclaimBatch { inodes_max: u32 = 1, extents_max: u32 = 2, deferred_to: u64 = 3 }
     ReclaimEntry<'a> { directory: u64 = 1, name: bytes = 2 }
     AddShard { directory: u64 = 1, index: u32 = 2, count: u32 = 3, partition: u32 = 4 }

@@ -43,6 +43,13 @@ impl Namespace {
                 self.end_session(session);
             }
         }
+        let mut delegations = Vec::new();
+        request.delegations.visit(|number| {
+            delegations.push(number);
+            true
+        })?;
+        // Their holders hear it when they store the next batch. One that has ended meanwhile is passed over.
+        delegations.into_iter().for_each(|number| self.end_delegation(number));
         Ok(())
     }
 }

@@ -127,7 +127,7 @@ async fn struck(partition: &Arc<Partition>, request: StrikeNamedRequest) -> Resu
     sessions.dedup();
     if !sessions.is_empty() && request.end_sessions {
         // It has ended where its client announced it: nothing of it is done here any more.
-        let end = ExpireSessions { sessions, unknown_only: false };
+        let end = ExpireSessions { sessions, unknown_only: false, ..Default::default() };
         partition.propose_own(Opcode::ExpireSessions, &end).await?;
         for session in &end.sessions {
             state.leases.forget(*session);

@@ -6,6 +6,8 @@ use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
 
 use super::fixture::{Caller, Cluster, eventually, quick};
+use crate::config::MetaTimings;
+use std::time::Duration;
 
 /// Makes a directory that the session leads, as soon as all members are known to understand that.
 pub(super) fn lead(caller: &mut Caller) -> u64 {
@@ -13,7 +15,8 @@ pub(super) fn lead(caller: &mut Caller) -> u64 {
     eventually("a delegation", || {
         tries += 1;
         let ask = Some(DelegationAsk { ids: 8, token: 0, level: FEATURE_LEVEL });
-        let (header, name) = (Some(caller.header()), format!("d{tries}").into_bytes());
+        let header = Some(caller.header());
+        let name = format!("d{}-{tries}", caller.sequence).into_bytes();
         let request = MkdirRequest { header, parent: 1, name, mode: 0o755, ask, ..Default::default() };
         match caller.call::<AttributesResponse>(Opcode::Mkdir, &request) {
             Ok(made) => led = made.delegation.map(|told| told.number),
@@ -23,6 +26,12 @@ pub(super) fn lead(caller: &mut Caller) -> u64 {
         led.is_some()
     });
     led.expect("just given")
+}
+
+/// A batch that ends a delegation in which nothing was done.
+fn end(caller: &mut Caller, number: u64) -> Result<BatchResponse, ErrorCode> {
+    let request = BatchRequest { header: Some(caller.header()), delegation: number, end: true, ..Default::default() };
+    caller.call(Opcode::Batch, &request)
 }
 
 /// Whether somebody may look at the directory.
@@ -78,4 +87,20 @@ fn a_wanted_delegation_is_told_until_it_ends() {
     eventually("word to who waits across partitions", || state.across.ends() != ends);
     assert!(wanted(&first).is_empty(), "what has ended is not asked for");
     assert!(looks(&cluster, &second, number));
+}
+
+/// A client that goes on to run, and never gives back what it leads, would keep everybody else out for ever.
+#[test]
+fn a_delegation_that_is_wanted_for_too_long_is_taken() {
+    let timings = MetaTimings { delegation_wanted: Duration::from_millis(300), ..quick() };
+    let cluster = Cluster::with(3, timings, |config| config);
+    let (mut first, second) = (cluster.caller(1), cluster.caller(2));
+    let (number, other) = (lead(&mut first), lead(&mut first));
+    let taken = || cluster.meta(cluster.leader()).stats().delegations_taken();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(taken(), 0, "nobody wants them");
+    eventually("others to get in", || looks(&cluster, &second, number));
+    assert_eq!((taken(), wanted(&first)), (1, vec![]));
+    assert_eq!(end(&mut first, number).expect_err("it is over"), ErrorCode::Stale);
+    assert!(end(&mut first, other).expect("its session, and what nobody wants, is as it was").ended);
 }

@@ -156,8 +156,34 @@ async fn close_to_open_between_two_mounts() {
     let mounts = [mount(&cluster).await, mount(&cluster).await];
     let (ino, handle) = create(&mounts[0], "f", RDWR).await;
     close(&mounts[0], handle).await;
-    let mut beside = Beside::new(4, 600_000);
-    for _ in 0..40 {
+    close_to_open(&mounts, ino, 4, 40).await;
+    cluster.check_namespace();
+}
+
+/// The same of files that the one or the other mount leads until both have looked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_to_open_of_led_files() {
+    let cluster = cluster();
+    cluster.raise_level();
+    let options = VfsOptions { lease_new: true, ..options() };
+    let mounts = [
+        mount_with(&cluster, Duration::from_secs(8), options.clone()).await,
+        mount_with(&cluster, Duration::from_secs(8), options).await,
+    ];
+    for seed in 20..26 {
+        let (maker, name) = (&mounts[seed as usize % 2], format!("d{seed}"));
+        let directory = maker.mkdir(&root(), ROOT, name.as_bytes(), 0o755).await.expect("made").attr.ino;
+        assert!(maker.status().led_directories > 0);
+        let (entry, opened) = maker.create(&root(), directory, b"f", 0o644, RDWR).await.expect("created");
+        close(maker, opened.handle).await;
+        close_to_open(&mounts, entry.attr.ino, seed, 10).await;
+    }
+    cluster.check_namespace();
+}
+
+async fn close_to_open(mounts: &[Vfs; 2], ino: u64, seed: u64, rounds: usize) {
+    let mut beside = Beside::new(seed, 600_000);
+    for _ in 0..rounds {
         let vfs = &mounts[beside.below(2) as usize];
         let handle = open(vfs, ino, RDWR).await;
         for _ in 0..1 + beside.below(6) {
@@ -165,10 +191,9 @@ async fn close_to_open_between_two_mounts() {
         }
         close(vfs, handle).await;
     }
-    for vfs in &mounts {
+    for vfs in mounts {
         assert!(contents(vfs, ino).await == beside.model);
     }
-    cluster.check_namespace();
 }
 
 /// Data that gets old in memory would never reach other mounts, or reach them in the wrong order.

@@ -5,12 +5,13 @@ use crate::members::leader;
 use crate::support::{Cluster, Shape, text};
 use crate::wait::until;
 use rustix::process::{Pid, Signal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn leading(cluster: &Cluster, name: &str) -> Mount {
@@ -161,6 +162,97 @@ fn what_was_synced_is_there_whoever_dies() {
     one.worker_after(dead);
     assert_eq!(tree(&top), found, "the next worker sees the same");
     end([one, two]);
+}
+
+/// Changes of names until it is told to stop, each of which has to succeed; what is there then.
+fn busy(top: &Path, stop: &AtomicBool) -> BTreeSet<PathBuf> {
+    let mut names = BTreeSet::new();
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let directory = top.join(format!("d{}", n / 16));
+        if n % 16 == 0 {
+            fs::create_dir(&directory).expect("mkdir");
+            names.insert(directory.clone());
+        }
+        let file = directory.join(format!("f{n}"));
+        File::options().write(true).create_new(true).open(&file).expect("create");
+        let stays = match n % 4 {
+            0 => file,
+            1 => {
+                fs::rename(&file, directory.join(format!("moved{n}"))).expect("rename");
+                directory.join(format!("moved{n}"))
+            }
+            2 => {
+                fs::remove_file(&file).expect("unlink");
+                continue;
+            }
+            _ => {
+                std::os::unix::fs::symlink("target", directory.join(format!("link{n}"))).expect("symlink");
+                fs::remove_file(&file).expect("unlink");
+                fs::create_dir(directory.join(format!("empty{n}"))).expect("mkdir");
+                fs::remove_dir(directory.join(format!("empty{n}"))).expect("rmdir");
+                directory.join(format!("link{n}"))
+            }
+        };
+        names.insert(stays);
+    }
+    names
+}
+
+/// Names of all that is below a directory.
+fn names_below(top: &Path) -> BTreeSet<PathBuf> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![top.to_owned()]);
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("list").map(|entry| entry.expect("entry")) {
+            if entry.file_type().expect("its type").is_dir() {
+                open.push(entry.path());
+            }
+            found.insert(entry.path());
+        }
+    }
+    found
+}
+
+/// A program that goes on would find undone, or refused, what it was told was done.
+#[test]
+fn what_was_answered_is_there_behind_a_crash_of_the_worker() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (leading(&cluster, "one"), Mount::new(&cluster, "two", "/", ""));
+    let mut all = Vec::new();
+    for round in 0..4 {
+        let (top, stop) = (lead(&one, &format!("top{round}")), AtomicBool::new(false));
+        let mut open = File::create(top.join("open")).expect("create");
+        let mut names = std::thread::scope(|scope| {
+            let program = scope.spawn(|| busy(&top, &stop));
+            std::thread::sleep(Duration::from_millis(300 + 170 * round));
+            let dead = one.kill_worker();
+            // A call that was waiting when it died, and some behind it.
+            File::create(top.join("behind")).expect("create");
+            one.worker_after(dead);
+            stop.store(true, Ordering::Relaxed);
+            program.join().expect("no change is refused")
+        });
+        open.write_all(b"goes on").and_then(|()| open.sync_all()).expect("the open file goes on");
+        names.extend([top.join("open"), top.join("behind")]);
+        assert_eq!(names_below(&top), names, "round {round}");
+        all.push((top, names));
+    }
+    for (top, names) in &all {
+        let seen = as_seen_by(&two, top);
+        let expected: BTreeSet<_> =
+            names.iter().map(|path| seen.join(path.strip_prefix(top).expect("below"))).collect();
+        assert_eq!(names_below(&seen), expected);
+    }
+    let logs = one.logs();
+    assert!(logs.contains("what a dead process had queued is stored"), "nothing waited");
+    assert!(!logs.contains("are lost"), "{logs}");
+    end([one, two]);
+    assert!(cluster.ok(&["admin", "fsck", "default"]).contains("0 findings"));
 }
 
 /// Others would wait for a machine that is cut off for ever, or it would go on as if nothing was.

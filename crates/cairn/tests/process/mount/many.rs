@@ -1,4 +1,5 @@
 //! Several mounts at once: programs on different machines that share files.
+use super::leases::lead;
 use super::seeds::{Rng, seeds};
 use super::stamps::{Share, Stamped};
 use super::{Mount, SMALL, skipped};
@@ -12,8 +13,14 @@ const MOUNTS: u64 = 3;
 /// Records that each appends.
 const RECORDS: u64 = 150;
 
-fn mounts(cluster: &Cluster) -> Vec<Mount> {
-    (0..MOUNTS).map(|number| Mount::new(cluster, &format!("mnt{number}"), "/", "")).collect()
+fn mounts(cluster: &Cluster, options: &str) -> Vec<Mount> {
+    (0..MOUNTS).map(|number| Mount::new(cluster, &format!("mnt{number}"), "/", options)).collect()
+}
+
+/// A directory that the first mount leads until another one looks, as it is named in all of them.
+fn led(mounts: &[Mount]) -> String {
+    let top = lead(&mounts[0], "led");
+    format!("{}/", top.file_name().and_then(|name| name.to_str()).expect("a name"))
 }
 
 fn record(writer: u64, number: u64, length: usize) -> Vec<u8> {
@@ -70,23 +77,45 @@ fn mounts_append_to_one_file() {
         return;
     }
     let cluster = Cluster::start(SMALL);
-    let mounts = mounts(&cluster);
-    for seed in seeds(1..3) {
-        let name = format!("log-{seed}");
-        std::thread::scope(|scope| {
-            for (writer, mount) in (0u64..).zip(&mounts) {
-                let path = mount.path(&name);
-                scope.spawn(move || append(&path, writer, seed));
-            }
-        });
-        let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
-        assert!(other.status.success(), "{}", text(&other.stderr));
-        check_records("another client", &other.stdout);
-        for mount in &mounts {
-            let found = fs::read(mount.path(&name)).expect("read");
-            check_records(&format!("{}, seed {seed}", mount.dir.display()), &found);
-        }
+    let mounts = mounts(&cluster, "");
+    seeds(1..3).into_iter().for_each(|seed| append_to_one(&cluster, &mounts, &format!("log-{seed}"), seed));
+    end(mounts);
+}
+
+/// The same of one that is led by the mount that made it, until the others come.
+#[test]
+fn mounts_append_to_one_led_file() {
+    if skipped() {
+        return;
     }
+    let cluster = Cluster::start(SMALL);
+    let mounts = mounts(&cluster, "lease=new");
+    for seed in seeds(3..4) {
+        let name = format!("{}log", led(&mounts));
+        append(&mounts[0].path(&name), MOUNTS, seed);
+        fs::remove_file(mounts[0].path(&name)).expect("removed");
+        append_to_one(&cluster, &mounts, &name, seed);
+    }
+    end(mounts);
+}
+
+fn append_to_one(cluster: &Cluster, mounts: &[Mount], name: &str, seed: u64) {
+    std::thread::scope(|scope| {
+        for (writer, mount) in (0u64..).zip(mounts) {
+            let path = mount.path(name);
+            scope.spawn(move || append(&path, writer, seed));
+        }
+    });
+    let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
+    assert!(other.status.success(), "{}", text(&other.stderr));
+    check_records("another client", &other.stdout);
+    for mount in mounts {
+        let found = fs::read(mount.path(name)).expect("read");
+        check_records(&format!("{}, seed {seed}", mount.dir.display()), &found);
+    }
+}
+
+fn end(mounts: Vec<Mount>) {
     for mount in mounts {
         let umount = mount.umount();
         assert!(umount.status.success(), "{}", text(&umount.stderr));
@@ -100,34 +129,44 @@ fn mounts_write_parts_of_one_file() {
         return;
     }
     let cluster = Cluster::start(SMALL);
-    let mounts = mounts(&cluster);
-    for seed in seeds(1..3) {
-        let name = format!("parts-{seed}");
-        let work = |writer: u64, path: &Path| {
-            let share = Share { writer, writers: MOUNTS, blocks: 120, bytes: 3500 };
-            let mut own = Stamped::new(path, share, seed * 10 + writer, true);
-            (0..60).for_each(|_| own.round());
-            own.finish()
-        };
-        let finished: Vec<_> = std::thread::scope(|scope| {
-            let start = |(writer, mount): (u64, &Mount)| {
-                let path = mount.path(&name);
-                scope.spawn(move || work(writer, &path))
-            };
-            let writers: Vec<_> = (0u64..).zip(&mounts).map(start).collect();
-            writers.into_iter().map(|writer| writer.join().expect("a writer met an error")).collect()
-        });
-        let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
-        assert!(other.status.success(), "{}", text(&other.stderr));
-        finished.iter().for_each(|own| own.check(&other.stdout));
-        for mount in &mounts {
-            let found = fs::read(mount.path(&name)).expect("read");
-            assert!(found == other.stdout, "{} shows other bytes than the servers have", mount.dir.display());
-        }
+    let mounts = mounts(&cluster, "");
+    seeds(1..3).into_iter().for_each(|seed| write_parts(&cluster, &mounts, &format!("parts-{seed}"), seed));
+    end(mounts);
+}
+
+/// The same of one that is led by the mount that made it, until the others come.
+#[test]
+fn mounts_write_parts_of_one_led_file() {
+    if skipped() {
+        return;
     }
+    let cluster = Cluster::start(SMALL);
+    let mounts = mounts(&cluster, "lease=new");
+    seeds(3..4).into_iter().for_each(|seed| write_parts(&cluster, &mounts, &format!("{}parts", led(&mounts)), seed));
+    end(mounts);
+}
+
+fn write_parts(cluster: &Cluster, mounts: &[Mount], name: &str, seed: u64) {
+    let work = |writer: u64, path: &Path| {
+        let share = Share { writer, writers: MOUNTS, blocks: 120, bytes: 3500 };
+        let mut own = Stamped::new(path, share, seed * 10 + writer, true);
+        (0..60).for_each(|_| own.round());
+        own.finish()
+    };
+    let finished: Vec<_> = std::thread::scope(|scope| {
+        let start = |(writer, mount): (u64, &Mount)| {
+            let path = mount.path(name);
+            scope.spawn(move || work(writer, &path))
+        };
+        let writers: Vec<_> = (0u64..).zip(mounts).map(start).collect();
+        writers.into_iter().map(|writer| writer.join().expect("a writer met an error")).collect()
+    });
+    let other = cluster.cairn(&["fs", "cat", &format!("/{name}")]);
+    assert!(other.status.success(), "{}", text(&other.stderr));
+    finished.iter().for_each(|own| own.check(&other.stdout));
     for mount in mounts {
-        let umount = mount.umount();
-        assert!(umount.status.success(), "{}", text(&umount.stderr));
+        let found = fs::read(mount.path(name)).expect("read");
+        assert!(found == other.stdout, "{} shows other bytes than the servers have", mount.dir.display());
     }
 }
 
@@ -194,8 +233,5 @@ fn an_open_sees_the_size_that_another_machine_gave() {
         expected += "end ";
         assert_eq!(fs::read_to_string(&there).expect("read"), expected, "round {round}");
     }
-    for mount in mounts {
-        let umount = mount.umount();
-        assert!(umount.status.success(), "{}", text(&umount.stderr));
-    }
+    end(mounts);
 }

@@ -31,14 +31,18 @@ impl MetaCaller {
         sent: Time,
         told: &Delegation,
     ) {
-        let made = Made { volume: self.volume, partition, session: session.clone(), parent, name, sent };
         let table = &self.shared.delegations;
+        let made = Made { volume: self.volume, partition, session: session.clone(), parent, name, sent };
         match Held::new(&table.ranges, self.cluster.clock.clone(), made, told) {
             Ok(held) => match session.kept_slot(partition) {
-                Some(slot) if table.enter(&held, told.number..=told.last) => {
-                    session.leases.leads(partition);
-                    tokio::spawn(send::run(self.clone(), held, slot));
-                    return;
+                Some(slot) if held.keep_in(table.memory.get()) => {
+                    if table.enter(&held, told.number..=told.last) {
+                        session.leases.leads(partition);
+                        tokio::spawn(send::run(self.clone(), held, slot));
+                        return;
+                    }
+                    held.keep_nothing();
+                    slot.give_back();
                 }
                 Some(slot) => slot.give_back(),
                 None => tracing::warn!(inode = told.number, "the session's slots are used up: a directory is not led"),

@@ -1,9 +1,10 @@
 //! [`Held`]: one delegation, with its machine and who waits for it.
 //!
 //! Invariants: the machine is asked by one at a time, and what it has done is carried out before that one goes on: a
-//! program gets its answer behind what its answer rests on. A machine that panics is never asked again for what it
-//! has: the delegation is lost, and given back. What ended covers nothing from then on; its task takes it out of the
-//! table.
+//! program gets its answer behind what its answer rests on, and behind its place in the memory for successors. A
+//! machine that panics is never asked again for what it has: the delegation is lost, and given back. What ended covers
+//! nothing from then on; its task takes it out of the table.
+use super::memory::{Noting, QueueMemory, QueueName};
 use super::ranges::Ranges;
 use crate::meta::session::Session;
 use cairn_delegate_core::config::Config;
@@ -81,6 +82,7 @@ struct Core {
     lost: Option<Lost>,
     /// Whoever synced everything knows of the loss.
     is_told: bool,
+    noting: Option<Noting>,
 }
 
 /// Where and by whom a directory was made.
@@ -105,7 +107,8 @@ impl Held {
         let now = clock.now();
         let machine = Delegate::new(place, made.session.id.0, told, Config::default(), now, made.sent)?;
         let (last_request, waiting, to_send) = (0, BTreeMap::new(), None);
-        let core = Core { machine, last_request, waiting, to_send, armed: None, lost: None, is_told: false };
+        let core =
+            Core { machine, last_request, waiting, to_send, armed: None, lost: None, is_told: false, noting: None };
         Ok(Arc::new(Self {
             number: told.number,
             partition: made.partition,
@@ -297,6 +300,7 @@ impl Held {
     fn break_down(&self, core: &mut Core) {
         let mut outputs = Vec::new();
         core.machine.step(self.now(), Input::Broken, &mut outputs);
+        self.note(core);
         self.carry_out(core, outputs);
         core.waiting.clear();
     }
@@ -323,7 +327,47 @@ impl Held {
             machine.step(now, input, &mut outputs);
             outputs
         });
-        self.carry_out(core, stepped?)
+        let mut outputs = stepped?;
+        if !self.note(core) {
+            // A crash now could lose what waits: it is stored at once, and nothing more is acknowledged.
+            let more = self.guarded(core, |machine| {
+                let mut outputs = Vec::new();
+                machine.step(now, Input::Wanted, &mut outputs);
+                outputs
+            });
+            outputs.extend(more?);
+        }
+        self.carry_out(core, outputs)
+    }
+
+    /// What waits is there for a successor of this process before anybody is answered. False: it could not be written.
+    fn note(&self, core: &mut Core) -> bool {
+        let machine = &core.machine;
+        if machine.is_over() {
+            core.noting.take().into_iter().for_each(Noting::end);
+            return true;
+        }
+        let Some(noting) = &mut core.noting else { return true };
+        let noted = noting.note(machine.stored(), machine.waiting(noting.next()));
+        if let Err(error) = &noted {
+            tracing::warn!(inode = self.number, %error, "the memory of a delegated directory is full: it is led no longer");
+        }
+        noted.is_ok()
+    }
+
+    /// What waits is kept there for a successor of this process; before it is entered. False: there is no place.
+    pub(super) fn keep_in(&self, memory: Option<&Arc<dyn QueueMemory>>) -> bool {
+        let Some(memory) = memory else { return true };
+        let of = QueueName { session: self.session.id.0, partition: self.partition, number: self.number };
+        let noting = memory.begin(of).map(Noting::new);
+        let is_kept = noting.is_some();
+        self.core.lock().noting = noting;
+        is_kept
+    }
+
+    /// It was never entered.
+    pub(super) fn keep_nothing(&self) {
+        self.core.lock().noting.take().into_iter().for_each(Noting::end);
     }
 
     fn carry_out(&self, core: &mut Core, outputs: Vec<Output>) -> Option<Changed> {

@@ -9,7 +9,7 @@ use crate::encoded_message::EncodedMessage;
 use crate::leader::Failure;
 use crate::meta::call::MetaCaller;
 use crate::meta::route::To;
-use crate::meta::session::KeptSlot;
+use crate::meta::session::{KeptSlot, Session};
 use cairn_delegate_core::input::{CallId, Input};
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
@@ -24,9 +24,22 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A batch that is not answered yet, as it is sent each time.
-struct Sending {
-    call: CallId,
+pub(super) struct Sending {
     bytes: EncodedMessage,
+}
+
+impl Sending {
+    /// It takes the next sequence number of the slot.
+    pub(super) fn new(
+        caller: &MetaCaller,
+        session: &Session,
+        partition: u32,
+        slot: &mut KeptSlot,
+        mut request: BatchRequest,
+    ) -> Self {
+        request.header = Some(caller.header(partition, session.id, slot.slot, slot.next()));
+        Self { bytes: EncodedMessage::of(&request) }
+    }
 }
 
 /// Runs until the delegation is over, and tells what was lost.
@@ -55,7 +68,7 @@ async fn serve(caller: &Arc<MetaCaller>, held: &Held, mut slot: KeptSlot) {
         match held.next_work(done.take()) {
             Work::Send(call, request) => {
                 let sending = next(caller, held, &mut slot, &mut sending, (call, request));
-                done = Some(send(caller, held, &mut slot, sending).await);
+                done = Some(send(caller, held, &mut slot, call, sending).await);
             }
             Work::Sleep(None) => held.work.notified().await,
             Work::Sleep(Some(until)) => {
@@ -75,49 +88,60 @@ fn next<'a>(
     caller: &MetaCaller,
     held: &Held,
     slot: &mut KeptSlot,
-    sending: &'a mut Option<Sending>,
-    (call, mut request): (CallId, BatchRequest),
+    sending: &'a mut Option<(CallId, Sending)>,
+    (call, request): (CallId, BatchRequest),
 ) -> &'a Sending {
-    if sending.as_ref().is_none_or(|sent| sent.call != call) {
-        request.header = Some(caller.header(held.partition, held.session.id, slot.slot, slot.next()));
-        *sending = Some(Sending { call, bytes: EncodedMessage::of(&request) });
+    if sending.as_ref().is_none_or(|(sent, _)| *sent != call) {
+        *sending = Some((call, Sending::new(caller, &held.session, held.partition, slot, request)));
     }
-    sending.as_ref().expect("it was put there")
+    &sending.as_ref().expect("it was put there").1
 }
 
-async fn send(caller: &MetaCaller, held: &Held, slot: &mut KeptSlot, sending: &Sending) -> Input {
-    let call = sending.call;
-    let attempts = caller.attempts(To::from(held.partition), Opcode::Batch, sending.bytes.clone(), caller.patient());
+async fn send(caller: &MetaCaller, held: &Held, slot: &mut KeptSlot, call: CallId, sending: &Sending) -> Input {
+    match once(caller, held.partition, held.number, slot, sending).await {
+        None => Input::Unanswered { call },
+        Some(Err(error)) if error.code == ErrorCode::SessionEnded => {
+            held.session.mark_ended();
+            Input::SessionEnded
+        }
+        Some(answer) => Input::Answered { call, answer },
+    }
+}
+
+/// Sends a batch, of the delegation with that number. What its partition's log says of it; `None`: nobody knows, and it
+/// is to be sent again.
+pub(super) async fn once(
+    caller: &MetaCaller,
+    partition: u32,
+    inode: u64,
+    slot: &mut KeptSlot,
+    sending: &Sending,
+) -> Option<Result<BatchResponse, WireError>> {
+    let attempts = caller.attempts(To::from(partition), Opcode::Batch, sending.bytes.clone(), caller.patient());
     match attempts.await {
         Ok(answer) => {
             slot.answered();
             let understood = answer.read::<BatchResponse>();
             // It is in the partition's log; what was said of it is a fault of one of both.
-            let answer = understood.map_err(|why| WireError::new(ErrorCode::Internal, why));
-            Input::Answered { call, answer }
+            return Some(understood.map_err(|why| WireError::new(ErrorCode::Internal, why)));
         }
-        Err(Failure::Final { error, .. }) if error.code == ErrorCode::SessionEnded => {
-            held.session.mark_ended();
-            Input::SessionEnded
-        }
-        Err(Failure::Final { error, .. }) if is_of_the_log(error.code) => Input::Answered { call, answer: Err(error) },
+        Err(Failure::Final { error, .. }) if is_of_the_log(error.code) => return Some(Err(error)),
         // Of the server that was asked, or of the way there: another one may take it.
         Err(Failure::Final { error, .. }) => {
-            let (inode, partition) = (held.number, held.partition);
             tracing::warn!(inode, partition, %error, "changes in a delegated directory are refused; trying again");
-            tokio::time::sleep(AGAIN).await;
-            Input::Unanswered { call }
         }
         Err(Failure::GaveUp { last, .. }) => {
-            let (inode, partition) = (held.number, held.partition);
             tracing::warn!(inode, partition, last, "changes in a delegated directory are not stored yet; trying again");
-            tokio::time::sleep(AGAIN).await;
-            Input::Unanswered { call }
         }
     }
+    tokio::time::sleep(AGAIN).await;
+    None
 }
 
 /// Whether a refusal says what the partition's log has, so that it stays one.
 const fn is_of_the_log(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Stale | ErrorCode::Conflict | ErrorCode::BadSequence | ErrorCode::Internal)
+    matches!(
+        code,
+        ErrorCode::SessionEnded | ErrorCode::Stale | ErrorCode::Conflict | ErrorCode::BadSequence | ErrorCode::Internal
+    )
 }

@@ -5,6 +5,7 @@ use crate::connect::Client;
 use crate::error::ClientError;
 use crate::fake::{Fake, FakeCluster};
 use crate::locks::{FileLock, LOCK_TO_THE_END, LockFamily, LockMode};
+use crate::meta::delegations::memory::{LeftQueue, QueueLog, QueueMemory, QueueName};
 use crate::meta::volume::Volume;
 use crate::net::{LocalCall, LocalServers};
 use cairn_rpc::{CallError, Unknown};
@@ -12,6 +13,8 @@ use cairn_types::{ErrorCode, InodeId, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -325,10 +328,10 @@ async fn what_a_dead_process_led_ends_when_it_is_wanted() {
     volume.commit(top.inode).await.expect("stored");
     let session = volume.session_number().await.expect("a session");
     servers.is_dead.store(true, Ordering::Relaxed);
-    let began = Instant::now();
+    let (began, dead) = (Instant::now(), other.dead_session(session, 0));
     let names = tokio::select! {
         listed = other.readdir(top.inode, b"", false) => listed.expect("listed").entries.len(),
-        never = other.end_wanted_of(session) => match never {},
+        never = dead.renew() => match never {},
     };
     assert_eq!(names, 0);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -388,4 +391,89 @@ async fn a_removal_that_is_given_up_leaves_the_directory_led() {
     let behind = tokio::time::timeout(Duration::from_secs(1), make_file(&volume, top.inode, "behind"));
     behind.await.expect("it goes on");
     assert_eq!(volume.caller.led_by(top.inode), Some(top.inode));
+}
+
+/// Queues in memory of this process.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<BTreeMap<u64, (QueueName, BTreeMap<u64, Vec<u8>>)>>>);
+
+struct KeptLog(Kept, u64);
+
+impl QueueMemory for Kept {
+    fn begin(&self, of: QueueName) -> Option<Box<dyn QueueLog>> {
+        self.0.lock().insert(of.number, (of, BTreeMap::new()));
+        Some(Box::new(KeptLog(self.clone(), of.number)))
+    }
+}
+
+impl QueueLog for KeptLog {
+    fn push(&mut self, number: u64, item: &[u8]) -> std::io::Result<()> {
+        let mut kept = self.0.0.lock();
+        let items = &mut kept.get_mut(&self.1).expect("begun").1;
+        assert!(items.last_key_value().is_none_or(|(last, _)| last + 1 == number), "item {number} behind a gap");
+        items.insert(number, item.to_vec());
+        Ok(())
+    }
+    fn stored(&mut self, next: u64) {
+        self.0.0.lock().get_mut(&self.1).expect("begun").1.retain(|number, _| *number >= next);
+    }
+    fn end(&mut self) {
+        self.0.0.lock().remove(&self.1);
+    }
+}
+
+impl Kept {
+    fn left(&self) -> Vec<LeftQueue> {
+        let left = |(number, (of, items)): (&u64, &(QueueName, BTreeMap<u64, Vec<u8>>))| LeftQueue {
+            of: *of,
+            first: *items.first_key_value().expect("something waits").0,
+            items: items.values().cloned().collect(),
+            log: Box::new(KeptLog(self.clone(), *number)),
+        };
+        self.0.lock().iter().map(left).collect()
+    }
+}
+
+/// What programs that go on were told would be undone by the end of the process that told them; or be there twice.
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_process_had_queued_is_stored_by_its_successor() {
+    let (cluster, _leading, (_second, other)) = start().await;
+    let servers = Arc::new(Dying { servers: cluster.fake.clone(), is_dead: AtomicBool::new(false) });
+    let client = cluster.connect_through(servers.clone()).await;
+    let volume = client.volume("default").await.expect("the volume").leading();
+    let kept = Kept::default();
+    volume.keep_queues_in(Arc::new(kept.clone()));
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "stored").await;
+    volume.commit(top.inode).await.expect("stored");
+    servers.is_dead.store(true, Ordering::Relaxed);
+    for number in 0..200 {
+        make_file(&volume, top.inode, &format!("f{number:03}")).await;
+    }
+    volume.unlink_at(top.inode, b"stored", b"stored").await.expect("removed");
+    for number in 0..100 {
+        let name = format!("f{number:03}");
+        volume.unlink_at(top.inode, name.as_bytes(), name.as_bytes()).await.expect("removed");
+    }
+    let session = volume.session_number().await.expect("a session");
+    let waiting = kept.left();
+    assert_eq!((waiting.len(), waiting[0].items.len(), waiting[0].of.session), (1, 301, session));
+    let (dead, began) = (other.dead_session(session, 1), Instant::now());
+    tokio::select! {
+        () = dead.store(waiting) => {}
+        never = dead.renew() => match never {},
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let names = other.readdir(top.inode, b"", false).await.expect("listed, for it is led no longer").entries;
+    let names: Vec<_> = names.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
+    let expected: Vec<_> = (100..200).map(|number| format!("f{number:03}")).collect();
+    let sorted: std::collections::BTreeSet<_> = names.iter().cloned().collect();
+    assert!(names.len() == 100 && sorted.into_iter().eq(expected), "{names:?}");
+    assert!(kept.0.lock().is_empty(), "its place is free");
+    // One that died before it could say so has done no harm.
+    let of = QueueName { session, partition: volume.partition_of(ROOT).await.expect("known"), number: top.inode };
+    let log = Box::new(KeptLog(kept.clone(), of.number));
+    other.dead_session(session, 2).store(vec![LeftQueue { of, first: 1, items: vec![Vec::new()], log }]).await;
+    assert_eq!(other.readdir(top.inode, b"", false).await.expect("listed").entries.len(), 100);
+    other.end_session_of(session).await.expect("ended");
 }

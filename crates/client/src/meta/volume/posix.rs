@@ -11,6 +11,7 @@ use crate::credentials::Credentials;
 use crate::encoded_message::EncodedMessage;
 use crate::error::{ClientError, Result};
 use crate::locks::{FileLock, LockHolder};
+use crate::meta::delegations::dead::DeadSession;
 use crate::meta::session::Session;
 use crate::opened::Opened;
 use crate::volume_counts::Quota;
@@ -18,7 +19,6 @@ use cairn_types::{ErrorCode, SessionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::*;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,10 +57,10 @@ impl Volume {
         let own = self.caller.partitions().await?;
         self.caller.end_everywhere("ending a dead session", SessionId(dead), own).await
     }
-    /// Until it is dropped: directories that a process led which is certainly dead end as soon as somebody wants them,
-    /// with what it has stored. Its session, and what that holds, goes on to live.
-    pub async fn end_wanted_of(&self, dead: u64) -> Infallible {
-        self.caller.end_wanted_of(SessionId(dead)).await
+    /// The session of a process that is certainly dead, for one of the processes that go on with what it did: which one
+    /// that is, counted.
+    pub fn dead_session(&self, dead: u64, successor: u64) -> DeadSession {
+        DeadSession::new(&self.caller, SessionId(dead), successor)
     }
 
     /// Opens an inode: checks `access` (r 4, w 2, x 1), answers attributes and up to `extents_max` extents. No log

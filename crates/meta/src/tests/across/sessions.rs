@@ -35,7 +35,7 @@ fn who_lives_elsewhere_is_not_ended_by_a_floor() {
     let known = |at: u32, session| state_of(&cluster, at).state.namespace.read().session_state(session);
     assert_eq!((known(PARTITION, OLD), known(6, OLD)), (SessionState::Unknown, SessionState::Live));
     for part in ENDED.collect::<Vec<_>>().chunks(1024) {
-        let end = ExpireSessions { sessions: part.to_vec(), unknown_only: false };
+        let end = ExpireSessions { sessions: part.to_vec(), unknown_only: false, ..Default::default() };
         block_on(root.propose_own(Opcode::ExpireSessions, &end)).expect("ended");
     }
     eventually("the floor", || known(PARTITION, 5) == SessionState::Ended);
