@@ -1,5 +1,5 @@
-//! For fuzzing: what hostile requests of a key with limits come to. They are read in place, and later decoded whole: the
-//! two must not see different users, or other groups.
+//! For fuzzing: what hostile requests of a key with limits come to. They are read in place, and later decoded whole:
+//! the two must not see different users, or other groups.
 //!
 //! Not here: the requests' meaning (meta-core).
 

@@ -1,3 +1,5 @@
+//! What is decided for each purpose, row by row, and two properties over all that four members can say.
+
 use super::*;
 
 const NOW: Epoch = Epoch(7);
@@ -78,7 +80,7 @@ fn copy(of: &[u32]) -> Vec<Step> {
     vec![Step::Level { source, target: ME, how: How::Copy }]
 }
 
-/// Acknowledged bytes that only one member has would be lost when the chunk ends, or one that lacks it be given it back.
+/// Acknowledged bytes that only one member has would be lost when the chunk ends, or who lacks it would get it back.
 #[test]
 fn an_open_chunk_ends_at_the_longest() {
     let ends = |said: &[Said]| judged(Purpose::End, None, said);

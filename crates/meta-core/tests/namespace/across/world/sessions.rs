@@ -1,5 +1,5 @@
-//! Sessions of the clients, which end at any moment, also while an operation is under way: what was decided is done, and
-//! nothing else.
+//! Sessions of the clients, which end at any moment, also while an operation is under way: what was decided is done,
+//! and nothing else.
 use super::{PARTITIONS, World};
 use cairn_wire::Opcode;
 use cairn_wire::meta::ExpireSessions;
@@ -18,8 +18,8 @@ impl World {
         self.sessions.of.get(&client).copied().unwrap_or(client as u64 + 1)
     }
 
-    /// One time in a while, somebody's session is over, at all partitions. The client has another one from then on; what
-    /// it has under way goes on under the old one.
+    /// One time in a while, somebody's session is over, at all partitions. The client has another one from then on;
+    /// what it has under way goes on under the old one.
     pub(super) fn end_a_session(&mut self) {
         if self.rng.below(200) != 0 || (1..=PARTITIONS).any(|at| self.is_held(at)) {
             return;
