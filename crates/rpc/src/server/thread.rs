@@ -225,7 +225,7 @@ async fn run(
                     registry.look_all();
                 }
             }
-            _ = expiry.tick(), if seen.is_some() => registry.look_all(),
+            _ = expiry.tick(), if shared.identity.tls().is_some() => registry.look_all(),
             _ = trim.tick(), if accepting.is_some() => shared.config.pool.trim(),
         }
     };
