@@ -249,7 +249,7 @@ impl State {
     }
     /// These members are started again after a crash: what was not durable is gone. Their groups go on in another
     /// epoch, in which what was open is sealed as far as any member has it.
-    pub(super) fn crash(&mut self, crashed: &BTreeSet<u32>) -> u64 {
+    pub(crate) fn crash(&mut self, crashed: &BTreeSet<u32>) -> u64 {
         let mut lost = 0;
         let disks = self.disks.iter_mut().filter(|(disk, _)| crashed.contains(disk));
         for chunk in disks.flat_map(|(_, disk)| disk.0.values_mut()) {

@@ -307,4 +307,6 @@ fn may_be_later(error: &ClientError) -> bool {
 }
 
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod tests;
