@@ -395,7 +395,9 @@ async fn a_removal_that_is_given_up_leaves_the_directory_led() {
 
 /// Queues in memory of this process.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<BTreeMap<u64, (QueueName, BTreeMap<u64, Vec<u8>>)>>>);
+struct Kept(Arc<Mutex<BTreeMap<u64, KeptQueue>>>);
+
+type KeptQueue = (QueueName, BTreeMap<u64, Vec<u8>>);
 
 struct KeptLog(Kept, u64);
 
