@@ -6,7 +6,7 @@ use crate::connect::Client;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use cairn_types::{Layout, Stage};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const STAGED: &str = "r3>rs-3-2@2s";
@@ -294,17 +294,26 @@ async fn what_is_overwritten_in_place_keeps_its_copies() {
 async fn what_is_left_unevenly_is_written_anew_by_file() {
     let mut world = World::new().await;
     assert!(world.encode_all().await.expect("encoded") > 0);
-    let (mut indices, mut left) = (BTreeSet::new(), Vec::new());
+    // By the shard in which all of a file lies; clients begin in any column.
+    let (mut indices, mut by_shard, mut gone) = (BTreeSet::new(), BTreeMap::<u64, Vec<_>>::new(), Vec::new());
     for (inode, path, data) in std::mem::take(&mut world.files) {
         let extents = world.volume.all_extents(inode).await.expect("extents");
-        indices.extend(extents.iter().filter(|e| e.chunk.pg.0 == SHARDS).map(|e| e.chunk.index));
-        let in_first = |e: &crate::extent::Extent| e.chunk.pg.0 == SHARDS && e.chunk_offset < WHOLE_SHARD;
-        match extents.iter().all(in_first) {
-            true => left.push((inode, path, data)),
-            false => world.volume.unlink(&path).await.expect("removed"),
+        let in_shards = |e: &&crate::extent::Extent| e.chunk.pg.0 == SHARDS;
+        indices.extend(extents.iter().filter(in_shards).map(|e| e.chunk.index));
+        let shards: BTreeSet<u64> = extents.iter().filter(in_shards).map(|e| e.chunk_offset / WHOLE_SHARD).collect();
+        match shards.first() {
+            Some(shard) if shards.len() == 1 && extents.iter().all(|e| in_shards(&e)) => {
+                by_shard.entry(*shard).or_default().push((inode, path, data));
+            }
+            _ => gone.push(path),
         }
     }
-    world.files = left;
+    let most = by_shard.iter().max_by_key(|(_, files)| files.len()).map(|(shard, _)| *shard).expect("a shard");
+    world.files = by_shard.remove(&most).expect("its files");
+    gone.extend(by_shard.into_values().flatten().map(|(_, path, _)| path));
+    for path in gone {
+        world.volume.unlink(&path).await.expect("removed");
+    }
     assert!(!world.files.is_empty() && !indices.is_empty());
     let (files, bytes) = world.volume.compact_shards(SHARDS, &indices, &world.inodes()).await.expect("moved");
     assert_eq!((files as usize, bytes > 0), (world.files.len(), true));
