@@ -6,7 +6,7 @@ use crate::owner::{group_name, user_name};
 use crate::redundancy::raw_bytes_of;
 use cairn_client::RemotePath;
 use cairn_client::attributes::Attributes;
-use cairn_types::Layout;
+use cairn_types::{Layout, Stage};
 use serde_json::{Map, Value, json};
 
 /// The text of layout bits.
@@ -29,7 +29,8 @@ pub fn stage_of(attributes: &Attributes) -> Option<Layout> {
 }
 
 /// Bytes that the contents take on all disks together, as the layout says: of an erasure layout whole rows with their
-/// parity and the rest as copies. Exact unless the file grew in many small steps; its extents say it exactly.
+/// parity and the rest as copies. Less than a row that is encoded lies in shards together with other files. Exact unless
+/// the file grew in many small steps; its extents say it exactly.
 pub fn raw_bytes(attributes: &Attributes) -> u64 {
     let stored = attributes.stored_bytes;
     let Some(layout) = Layout::from_bits(attributes.layout) else { return stored };
@@ -38,7 +39,9 @@ pub fn raw_bytes(attributes: &Attributes) -> u64 {
         Some(stripe) if !scheme.is_replicated() => stored - stored % stripe.row(),
         _ => 0,
     };
-    raw_bytes_of(scheme, rows) + raw_bytes_of(scheme.short_scheme(), stored - rows)
+    let is_in_shards = rows == 0 && layout.staged().is_some() && layout.stage() == Stage::Encoded;
+    let short = if is_in_shards { scheme } else { scheme.short_scheme() };
+    raw_bytes_of(scheme, rows) + raw_bytes_of(short, stored - rows)
 }
 
 /// The shape that docs/reference/cli.md calls "entry".
@@ -130,8 +133,12 @@ mod tests {
             let attributes = Attributes { stored_bytes: stored, layout: layout.to_bits(), ..Attributes::default() };
             assert_eq!(raw_bytes(&attributes), raw, "{layout}");
         }
-        let attributes =
-            Attributes { stored_bytes: 10, layout: Layout::replicated(3).to_bits(), ..Attributes::default() };
-        assert_eq!(raw_bytes(&attributes), 30);
+        let of = |layout: Layout| Attributes { stored_bytes: 10, layout: layout.to_bits(), ..Attributes::default() };
+        assert_eq!(raw_bytes(&of(Layout::replicated(3))), 30);
+        let staged: Layout = "r3>rs-6-3".parse().expect("layout");
+        let by_stage = [(Stage::Copies, 30), (Stage::Kept, 30), (Stage::Encoded, 15), (Stage::Changed, 40)];
+        for (stage, raw) in by_stage {
+            assert_eq!(raw_bytes(&of(staged.in_stage(stage))), raw, "{stage:?}");
+        }
     }
 }

@@ -174,7 +174,7 @@ fn next_step(code: ErrorCode) -> Option<&'static str> {
         E::UnknownVolume => "cairn admin volume ls shows the volumes",
         E::VolumeNotEmpty => "remove its files first, or delete it with them: --yes",
         E::BadLayout => {
-            "there are r1 to r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4, and striped copies such as r2x8/64k"
+            "there are r1 to r5, rs-3-2, rs-4-2, rs-6-2, rs-6-3, rs-8-2, rs-8-3, rs-10-2, rs-10-4, rs-12-4, and striped copies such as r2x8/64k"
         }
         E::SessionEnded | E::DeadlineExceeded => "it may or may not have been done: look before repeating it",
         E::Stale => "somebody else changed it meanwhile; repeat the command",

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 pub enum ToEncode {
     /// Of a file, from an offset on.
     Part { inode: u64, from: u64 },
-    /// What these files have in stripe groups whose core rack is this node's, as shards where it lies.
-    Together(Vec<u64>),
+    /// What these files have in stripe groups whose core rack is this node's, as shards where it lies; with rests.
+    Together { inodes: Vec<u64>, gently: bool },
 }
 
 /// What is to be done in a volume.
@@ -110,8 +110,11 @@ fn decoded(request: &Request<'_>) -> Result<(u32, FileWork), WireError> {
             (volume, FileWork::TendAppend { inode, number, idle })
         }
         Some(Opcode::Encode) => {
-            let EncodeRequest { volume, inode, from, together } = request.decode()?;
-            let what = if together.is_empty() { ToEncode::Part { inode, from } } else { ToEncode::Together(together) };
+            let EncodeRequest { volume, inode, from, together, gently } = request.decode()?;
+            let what = match together.is_empty() {
+                true => ToEncode::Part { inode, from },
+                false => ToEncode::Together { inodes: together, gently },
+            };
             (volume, FileWork::Encode(what))
         }
         _ => {
@@ -153,6 +156,7 @@ fn encoded(part: &EncodedPart) -> EncodeResponse {
         freed_bytes: part.freed,
         reason: String::new(),
         encoded_files: part.files,
+        rested_ms: u64::try_from(part.rested.as_millis()).unwrap_or(u64::MAX),
     }
 }
 

@@ -26,6 +26,7 @@ use crate::moving::Run;
 use cairn_types::{BLOCK_SIZE, EXTENT_SHARED, ErrorCode, ExtentKind, Layout, Scheme, Stage};
 use cairn_wire::common::Extent;
 use cairn_wire::meta::PublishRequest;
+use std::time::Duration;
 
 /// Bytes of a file that are read, written and read back together.
 const PART: u64 = 64 << 20;
@@ -65,12 +66,14 @@ pub struct EncodedPart {
     pub freed: u64,
     /// Of several files together: those of which nothing waits any more.
     pub files: u32,
+    /// Time in which others were given way.
+    pub rested: Duration,
 }
 
 impl EncodedPart {
     /// Nothing was written anew.
     pub fn nothing(outcome: EncodeOutcome) -> EncodedPart {
-        EncodedPart { outcome, moved: 0, freed: 0, files: 0 }
+        EncodedPart { outcome, moved: 0, freed: 0, files: 0, rested: Duration::ZERO }
     }
 }
 

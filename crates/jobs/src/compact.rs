@@ -118,7 +118,7 @@ impl Compactor {
 async fn encode(volume: &Volume, what: ToEncode) -> FileWorkDone {
     let (part, is_one) = match what {
         ToEncode::Part { inode, from } => (volume.encode_part(inode, from).await, true),
-        ToEncode::Together(files) => (volume.encode_together(&files).await, false),
+        ToEncode::Together { inodes, gently } => (volume.encode_together(&inodes, gently).await, false),
     };
     let (part, reason) = match part {
         Ok(part) if part.outcome == EncodeOutcome::Left && is_one => {

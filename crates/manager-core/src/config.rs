@@ -276,6 +276,13 @@ pub(crate) fn flaw(key: Key, value: &str) -> Option<String> {
 
 /// Why a layout cannot be used while members understand no more than this level, or `None` if it can.
 pub fn layout_flaw(layout: Layout, level: u32) -> Option<String> {
+    let needed = layout.schemes_since_level();
+    if level < needed {
+        return Some(format!(
+            "{layout} needs feature level {needed} of all managers: upgrade those of an older version (cairn admin status names them), or use \
+             another layout until then"
+        ));
+    }
     let staged = layout.staged().filter(|_| level < STAGE_LEVEL)?;
     Some(format!(
         "{layout} is encoded later, which needs feature level {STAGE_LEVEL} of all managers: upgrade those of an older version          (cairn admin status names them); use {staged} (encoded at once) or {} until then",
@@ -285,7 +292,8 @@ pub fn layout_flaw(layout: Layout, level: u32) -> Option<String> {
 
 /// Layout bits of a command; `None`: not one of this version, or of one that other members do not know.
 pub(crate) fn known_layout(bits: u64, level: u32) -> Option<Layout> {
-    Some(bits).filter(|bits| level >= STAGE_LEVEL || bits >> 40 == 0).and_then(Layout::from_bits)
+    let layout = Some(bits).filter(|bits| level >= STAGE_LEVEL || bits >> 40 == 0).and_then(Layout::from_bits);
+    layout.filter(|layout| level >= layout.schemes_since_level())
 }
 
 /// `300ms`, `10s`, `15m`, `2h`.

@@ -88,7 +88,8 @@ pub(crate) fn check_entry_name(name: &[u8]) -> Result<()> {
 /// A layout that this version knows and all members understand, in whatever stage.
 pub(crate) fn known_layout(bits: u64, level: u16) -> Result<Layout> {
     let understood = Some(bits).filter(|bits| level >= STAGE_LEVEL || bits >> LATER_BITS == 0);
-    understood.and_then(Layout::from_bits).ok_or(OpError::new(
+    let layout = understood.and_then(Layout::from_bits);
+    layout.filter(|layout| u32::from(level) >= layout.schemes_since_level()).ok_or(OpError::new(
         ErrorCode::BadLayout,
         "not a layout that all members of the partition know: upgrade those of an older version",
     ))
@@ -366,5 +367,21 @@ impl Namespace {
         }
         self.counters.stored_bytes += inode.stored;
         self.count_inode(inode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member of an earlier build could not decode what is stored, and would stop.
+    #[test]
+    fn later_schemes_wait_for_their_level() {
+        let bits = |layout: &str| layout.parse::<Layout>().expect("a layout").to_bits();
+        for layout in ["rs-8-2", "r3>rs-10-2", "r3>rs-6-2@2h"] {
+            assert_eq!(known_layout(bits(layout), 30).expect_err(layout).code, ErrorCode::BadLayout);
+            assert!(known_layout(bits(layout), 31).is_ok(), "{layout}");
+        }
+        assert!(known_layout(bits("rs-4-2"), 0).is_ok() && known_layout(bits("r3>rs-6-3@2h"), 12).is_ok());
     }
 }

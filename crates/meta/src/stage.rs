@@ -320,7 +320,8 @@ impl Stager {
                 (desk.inode, desk.from) = (file.inode, from);
             }
             let start = state.common.clock.now();
-            let request = EncodeRequest { volume: state.volume.get(), inode: file.inode, from, together: Vec::new() };
+            let volume = state.volume.get();
+            let request = EncodeRequest { volume, inode: file.inode, from, ..EncodeRequest::default() };
             let done: EncodeResponse = movers.ask(Opcode::Encode, &request, DEADLINE, term).await?;
             add(&state.common.stats.encoded_bytes, done.moved_bytes);
             add(&state.common.stats.encoding_freed_bytes, done.freed_bytes);

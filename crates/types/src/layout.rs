@@ -117,6 +117,10 @@ impl Layout {
         let kept = self.stage == Stage::Kept && self.staged != other.staged;
         Some(other.in_stage(if kept { Stage::Copies } else { self.stage }))
     }
+    /// The feature level from which on its schemes are known ([`crate::feature`]).
+    pub fn schemes_since_level(self) -> u32 {
+        self.scheme.since_level().max(self.staged.map_or(0, Scheme::since_level))
+    }
     /// True for `r1` … `r5` without striping or staging.
     pub fn is_plain_replicated(self) -> bool {
         self.scheme.is_replicated() && self.width == 0 && self.staged.is_none()

@@ -24,6 +24,9 @@ const TABLE: &[(u8, Scheme)] = &[
     (19, Scheme::Erasure { k: 10, m: 4 }),
     (20, Scheme::Erasure { k: 12, m: 4 }),
     (21, Scheme::Erasure { k: 4, m: 2 }),
+    (22, Scheme::Erasure { k: 6, m: 2 }),
+    (23, Scheme::Erasure { k: 8, m: 2 }),
+    (24, Scheme::Erasure { k: 10, m: 2 }),
 ];
 
 impl Scheme {
@@ -37,6 +40,10 @@ impl Scheme {
     /// Number on the wire and on disk.
     pub fn code(self) -> u8 {
         TABLE.iter().find(|(_, s)| *s == self).map(|(c, _)| *c).expect("schemes are made only from the table")
+    }
+    /// The feature level from which on builds know it ([`crate::feature`]).
+    pub fn since_level(self) -> u32 {
+        if self.code() >= 22 { 31 } else { 0 }
     }
     /// Disks of a placement group.
     pub fn members(self) -> usize {
@@ -120,7 +127,7 @@ mod tests {
     #[test]
     fn the_names_are_listed_in_order() {
         let error = "rs-7-7".parse::<Scheme>().expect_err("no such scheme");
-        assert!(error.ends_with("r4, r5, rs-3-2, rs-4-2, rs-6-3, rs-8-3, rs-10-4, rs-12-4"), "{error}");
+        assert!(error.ends_with("r4, r5, rs-3-2, rs-4-2, rs-6-2, rs-6-3, rs-8-2, rs-8-3, rs-10-2, rs-10-4, rs-12-4"), "{error}");
     }
 
     #[test]
@@ -128,6 +135,14 @@ mod tests {
         let minimums: Vec<usize> = (1..=5).map(|n| Scheme::Replicated(n).write_minimum()).collect();
         assert_eq!(minimums, [1, 1, 2, 2, 3]);
         assert_eq!(Scheme::Erasure { k: 6, m: 3 }.write_minimum(), 7);
+    }
+
+    /// Members of an earlier build would get what they cannot decode.
+    #[test]
+    fn later_schemes_have_a_level() {
+        let later: Vec<String> = Scheme::all().filter(|s| s.since_level() == 31).map(|s| s.to_string()).collect();
+        assert_eq!(later, ["rs-6-2", "rs-8-2", "rs-10-2"]);
+        assert!(Scheme::all().filter(|s| s.since_level() == 0).count() == 11);
     }
 
     /// A small file would survive fewer losses than a large one of the same directory.

@@ -93,5 +93,5 @@ fn encoded(file: &Attributes) -> Option<EncodedPart> {
         }
         _ => 0,
     };
-    Some(EncodedPart { outcome: Done, moved: file.stored_bytes, freed, files: 1 })
+    Some(EncodedPart { moved: file.stored_bytes, freed, files: 1, ..EncodedPart::nothing(Done) })
 }

@@ -69,7 +69,10 @@ async fn encode_all(volume: &Volume, inode: u64) -> EncodedPart {
     // What a busy machine does not do in time is left, and done later.
     let mut tries = 20;
     loop {
-        let part = volume.encode_part(inode, from).await.expect("worked on");
+        let part = match volume.encode_part(inode, from).await {
+            Err(ClientError::NoWritableGroup { .. }) if tries > 0 => EncodedPart::nothing(EncodeOutcome::Left),
+            part => part.expect("worked on"),
+        };
         (sum.moved, sum.freed, sum.outcome) = (sum.moved + part.moved, sum.freed + part.freed, part.outcome);
         match part.outcome {
             EncodeOutcome::More(next) if next > from => from = next,

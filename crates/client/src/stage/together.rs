@@ -11,6 +11,7 @@
 //! this process's are worked on, and only with a copy there. Bounds: [`FILES_MAX`] files, one chunk a call. Not here:
 //! which files, and when (`meta`); what is left over (`stage`).
 mod compact;
+mod pace;
 mod plan;
 mod shards;
 
@@ -28,6 +29,7 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Extent;
 use cairn_wire::manager::{EnsurePgsRequest, EnsurePgsResponse};
 use futures_util::stream::{self, StreamExt};
+use pace::{Best, Pace};
 use plan::{Piece, SHARD_BLOCKS_MAX, Together};
 use shards::{Sources, Work, Written};
 use std::collections::BTreeMap;
@@ -88,8 +90,8 @@ struct NamedFiles {
 impl Volume {
     /// Encodes of these files what lies in stripe groups whose core rack is this process's, as much as goes into one
     /// chunk. [`EncodeOutcome::More`]: there is more of that; [`EncodeOutcome::Left`]: they have something in other
-    /// columns, or too little in these.
-    pub async fn encode_together(&self, inodes: &[u64]) -> Result<EncodedPart> {
+    /// columns, or too little in these. `gently`: with rests behind each piece of work, which are told.
+    pub async fn encode_together(&self, inodes: &[u64], gently: bool) -> Result<EncodedPart> {
         let rack = self.cluster().here().rack.to_owned();
         let view = self.cluster().view();
         let groups = groups_here(&view, self.id(), &rack);
@@ -102,7 +104,7 @@ impl Volume {
         };
         let columns = &groups[&id];
         // Whatever fails here has written what nothing names: who asks is told, and leaves time for it to go.
-        self.encode_chunk(id, columns, &files, together).await
+        self.encode_chunk(id, columns, &files, (together, gently)).await
     }
 
     /// The files as they are, what they have in each column, and whether they have something in other columns.
@@ -179,14 +181,16 @@ impl Volume {
         id: StripeGroupId,
         columns: &Columns,
         files: &[Waiting],
-        together: Together,
+        (together, gently): (Together, bool),
     ) -> Result<EncodedPart> {
         let pg = self.shards_of(id).await?;
+        let best = self.cluster().shared.of::<Best>();
+        let pace = Pace::new(&best, &*self.cluster().clock, gently);
         let disks: Sources = columns.groups.iter().map(|(_, disk)| *disk).collect();
         let (chunk, blocks) = (id.to_string(), together.blocks);
         let mut done = EncodedPart::nothing(EncodeOutcome::More(0));
-        let named = self.make_chunk(&chunk, pg, disks, files, together).await?;
-        (done.moved, done.files) = (named.bytes, named.encoded);
+        let named = self.make_chunk(&chunk, pg, disks, files, (together, &pace)).await?;
+        (done.moved, done.files, done.rested) = (named.bytes, named.encoded, pace.rested());
         if done.moved == 0 {
             return Err(ClientError::Changed { what: format!("every file that was to be encoded in {id}") });
         }
@@ -206,7 +210,7 @@ impl Volume {
         pg: PgView,
         disks: Sources,
         files: &[Waiting],
-        together: Together,
+        (together, pace): (Together, &Pace<'_>),
     ) -> Result<NamedFiles> {
         let (volume, class) = (self.id(), pg.scheme.into());
         let stripe = match pg.scheme {
@@ -227,6 +231,7 @@ impl Volume {
             together: together.clone(),
             disks: Arc::new(disks),
             epochs: epochs.clone(),
+            pace,
         };
         let written = work.run().await?;
         epochs.confirm(self.cluster(), what).await?;

@@ -10,6 +10,9 @@ const PARITY: &[((usize, usize), &[&str])] = &[
     ((10, 4), &["8ffd03f5a7b5a36d", "0e2b80f5a25c87d9", "dcf9448bb8947392", "b3f2de405da91e2b"]),
     ((12, 4), &["642024d8fcd0cc48", "85f87404b411ffe2", "a85e1012afc47cb6", "69583a824f0b5fc4"]),
     ((4, 2), &["1c10cc9894401418", "cffc0580945d0fe1"]),
+    ((6, 2), &["3375b7f5b37d3ffd", "15d2f81018a80574"]),
+    ((8, 2), &["e89058d088505880", "200459cccd624c68"]),
+    ((10, 2), &["8ffd03f5a7b5a36d", "0e2b80f5a25c87d9"]),
 ];
 
 /// If parity of any scheme changed, stripes on disk could not be decoded any more.

@@ -137,11 +137,24 @@ fn each_command_says_its_level() {
         })
     };
     let private = ConfigValue { key: "private_data".into(), value: "on".into() };
+    let bits = |layout: &str| layout.parse::<Layout>().expect("a layout").to_bits();
+    let default_layout = |value: &str| {
+        let (key, value) = ("default_layout".into(), value.into());
+        Command::SetConfig(SetConfig { items: vec![ConfigValue { key, value }] })
+    };
     for (command, level) in [
         (Command::GrantSessions(GrantSessions { count: 1 }), 0),
         (Command::Note(Note::default()), 1),
         (Command::CreateVolume(CreateVolume { partitions: 1, ..CreateVolume::default() }), 0),
         (Command::CreateVolume(CreateVolume { partitions: 2, ..CreateVolume::default() }), 5),
+        (Command::CreateVolume(CreateVolume { layout: bits("r3>rs-6-3"), ..CreateVolume::default() }), 12),
+        (Command::CreateVolume(CreateVolume { layout: bits("rs-8-2"), partitions: 2, ..CreateVolume::default() }), 31),
+        (Command::StartJob(StartJob { layout: bits("r3>rs-10-2"), ..StartJob::default() }), 31),
+        (Command::CreatePgs(CreatePgs { scheme: 21, ..CreatePgs::default() }), 0),
+        (Command::CreatePgs(CreatePgs { scheme: 22, ..CreatePgs::default() }), 31),
+        (Command::CreateStripeGroups(CreateStripeGroups { later: 23, ..CreateStripeGroups::default() }), 31),
+        (default_layout("rs-6-2"), 31),
+        (default_layout("r3>rs-6-3"), 12),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), 0),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 1 }), 5),
         (Command::TrashVolume(TrashVolume::default()), 5),

@@ -96,6 +96,9 @@ fn erasure_layouts_say_what_they_need() {
     state.level = 12;
     let check = |layout: &str| check_layout(&state, layout.parse().expect("a layout"));
     assert_eq!(check("r3>rs-3-2"), Ok(()));
+    let error = check("rs-8-2").expect_err("managers of before");
+    assert!(error.message.starts_with("rs-8-2/64k needs feature level 31 of all managers: upgrade"), "{error}");
+    assert_eq!(check("r3>rs-6-2").expect_err("the same").code, ErrorCode::BadLayout);
     let error = check("r3>rs-6-3@2h").expect_err("five disks");
     assert!(error.message.starts_with("rs-6-3 needs 9 disks; this cluster has 5 in service"), "{error}");
     let error = plan(&cluster(0), &Soft::default(), VolumeId(1), scheme("r1"), 7).expect_err("no disk");

@@ -3,6 +3,7 @@
 //! Copies that are encoded later go to columns of stripe groups where those are wanted and can be made, else to groups
 //! of no class: placement for encoding is never a reason for which nothing can be written.
 use super::TAKEOVER_PATIENCE;
+use super::private_data::{data_nodes_below, refusal};
 use crate::manager::Manager;
 use cairn_env::Rng;
 use cairn_manager_core::command::{Command, CreatePgs, CreateStripeGroups, Disks, SetPgsOpen, StripeGroupOf};
@@ -30,9 +31,24 @@ impl Manager {
         };
         let later = Some(request.later).filter(|later| *later != 0).map(known).transpose()?;
         let class = PgClass { scheme: known(request.scheme)?, later };
+        self.check_known(class)?;
         let full = self.close_full(volume, &request.full).await?;
         self.ensure_but(volume, class, &full).await?;
         Ok(EnsurePgsResponse { map: Some(self.client_map(0, volume)?), pg: 0 })
+    }
+
+    /// Data nodes of an earlier build do not know every scheme.
+    fn check_known(&self, class: PgClass) -> Result<(), WireError> {
+        let schemes = [Some(class.scheme), class.later].into_iter().flatten();
+        let Some(scheme) = schemes.max_by_key(|scheme| scheme.since_level()).filter(|scheme| scheme.since_level() > 0)
+        else {
+            return Ok(());
+        };
+        let level = scheme.since_level();
+        self.look_in_cluster(|state, leading| match data_nodes_below(state, leading, level) {
+            nodes if nodes.is_empty() => Ok(()),
+            nodes => Err(WireError::new(ErrorCode::BadLayout, refusal(&scheme.to_string(), level, &nodes))),
+        })
     }
 
     /// A writer says that a member said that these are full: those that can be take no new chunks until their disks

@@ -27,26 +27,27 @@ impl Manager {
                         server first (docs/guides/security.md)";
             return Err(WireError::new(ErrorCode::Conflict, text));
         }
-        self.look_in_cluster(|state, leading| match cannot(state, leading) {
+        self.look_in_cluster(|state, leading| match data_nodes_below(state, leading, PRIVATE_LEVEL) {
             nodes if nodes.is_empty() => Ok(()),
-            nodes => Err(WireError::new(ErrorCode::Conflict, refusal(&nodes))),
+            nodes => Err(WireError::new(ErrorCode::Conflict, refusal("private_data", PRIVATE_LEVEL, &nodes))),
         })
     }
 }
 
-/// Data nodes that are up and do not hold to it.
-fn cannot(state: &State, leading: &Leading) -> Vec<NodeId> {
+/// Data nodes that are up and do not say that they understand a level.
+pub(super) fn data_nodes_below(state: &State, leading: &Leading, level: u32) -> Vec<NodeId> {
     let levels = &leading.soft.levels;
-    let knows = |node: &NodeId| levels.get(node).is_some_and(|level| *level >= PRIVATE_LEVEL);
+    let knows = |node: &NodeId| levels.get(node).is_some_and(|known| *known >= level);
     let datas = state.nodes().filter(|node| node.up && node.roles.has(Roles::DATA));
     datas.map(|node| node.id).filter(|node| !knows(node)).collect()
 }
 
-fn refusal(nodes: &[NodeId]) -> String {
+/// Why something is not to be had with these.
+pub(super) fn refusal(what: &str, level: u32, nodes: &[NodeId]) -> String {
     let named: Vec<String> = nodes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     let more = if nodes.len() > NAMED_MAX { ", …" } else { "" };
     format!(
-        "private_data needs data nodes of feature level {PRIVATE_LEVEL}, and {}{more} is of an earlier build, or was not heard since the managers' \
+        "{what} needs data nodes of feature level {level}, and {}{more} is of an earlier build, or was not heard since the managers' \
          leader changed: upgrade it, or wait for its next heartbeat, then repeat",
         named.join(", ")
     )
@@ -60,7 +61,8 @@ mod tests {
     #[test]
     fn the_refusal_names_some_and_says_that_there_are_more() {
         let nodes: Vec<NodeId> = (1..=6).map(NodeId).collect();
-        assert!(refusal(&nodes[..1]).contains("level 23, and n1 is of an earlier build"), "{}", refusal(&nodes[..1]));
-        assert!(refusal(&nodes).contains("n1, n2, n3, n4, n5, … is"), "{}", refusal(&nodes));
+        let text = |nodes| refusal("private_data", PRIVATE_LEVEL, nodes);
+        assert!(text(&nodes[..1]).contains("level 23, and n1 is of an earlier build"), "{}", text(&nodes[..1]));
+        assert!(text(&nodes).contains("n1, n2, n3, n4, n5, … is"), "{}", text(&nodes));
     }
 }

@@ -92,8 +92,11 @@ impl Stager {
     async fn encode_group(&self, group: &OfGroup, term: u64) -> Result<u64, WireError> {
         let (state, rack) = (&self.partition.state, &group.rack);
         let mut movers = Movers::in_rack(self.partition.clone(), self.client.clone(), group.pg.get(), rack);
-        movers.rest_as(self.settings().rate);
-        let request = EncodeRequest { volume: state.volume.get(), inode: 0, from: 0, together: group.files() };
+        let gently = self.settings().rate != Some(0);
+        // Who encodes rests behind each piece of work.
+        movers.rest_as(Some(0));
+        let (volume, together) = (state.volume.get(), group.files());
+        let request = EncodeRequest { volume, together, gently, ..EncodeRequest::default() };
         let mut moved = 0;
         for _ in 0..CHUNKS_MAX {
             if self.held() {
@@ -102,6 +105,10 @@ impl Stager {
             let start = state.common.clock.now();
             let done: EncodeResponse = movers.ask(Opcode::Encode, &request, DEADLINE, term).await?;
             moved += done.moved_bytes;
+            if gently && done.rested_ms == 0 {
+                // A server of before, or one that failed.
+                sleep(state.common.clock.now().since(start)).await;
+            }
             add(&state.common.stats.encoded_files, u64::from(done.encoded_files));
             add(&state.common.stats.encoded_bytes, done.moved_bytes);
             add(&state.common.stats.encoded_together_bytes, done.moved_bytes);

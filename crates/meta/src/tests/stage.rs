@@ -21,7 +21,7 @@ fn timings() -> MetaTimings {
 }
 
 fn answer(outcome: u32, next: u64) -> EncodeResponse {
-    EncodeResponse { outcome, next, moved_bytes: 1000, freed_bytes: 500, reason: "because".into(), encoded_files: 0 }
+    EncodeResponse { outcome, next, moved_bytes: 1000, freed_bytes: 500, reason: "because".into(), ..Default::default() }
 }
 
 /// A file of a staged layout with some bytes.
@@ -77,7 +77,7 @@ fn what_is_due_is_asked_for_part_by_part() {
     assert_eq!(data[0].take_encoded(), [], "not at this hour");
     let waiting = status(&writer).waiting_bytes;
     *common.stage.write() = StageSettings { rate: Some(0), hours: StageHours::Always };
-    let asked = |from| EncodeRequest { volume: VOLUME, inode: soon, from, together: Vec::new() };
+    let asked = |from| EncodeRequest { volume: VOLUME, inode: soon, from, ..Default::default() };
     assert_eq!(requests(&data[0], 3)[..3], [asked(0), asked(4096), asked(8192)]);
     // It is left, and tried again from its beginning.
     assert!(requests(&data[0], 1)[0] == asked(0));
@@ -101,6 +101,6 @@ fn what_is_due_is_asked_for_part_by_part() {
     data[0].refuse(true);
     data[1].answer_encodes(vec![answer(ENCODED, 0)]);
     let (third, _) = make(&mut writer, "third", "r3>rs-3-2@1s");
-    assert_eq!(requests(&data[1], 1)[0], EncodeRequest { volume: VOLUME, inode: third, from: 0, together: Vec::new() });
+    assert_eq!(requests(&data[1], 1)[0], EncodeRequest { volume: VOLUME, inode: third, from: 0, ..Default::default() });
     assert!(late != third);
 }

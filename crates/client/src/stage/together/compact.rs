@@ -5,6 +5,7 @@
 //! are too uneven for that, what fills a row is written anew by file, as when files are encoded by themselves.
 //! Invariants are those of [`super::shards`] and of moves. Bounds: [`FILES_MAX`] files, and one chunk or
 //! [`BY_FILE_BYTES`] a call. Not here: which chunks (`meta`).
+use super::pace::{Best, Pace};
 use super::plan::{Piece, SHARD_BLOCKS_MAX, Together};
 use super::{EXTENTS_MAX, FILES_AT_ONCE, FILES_MAX, NamedFiles, Waiting, is_shared, may_be_later};
 use crate::error::Result;
@@ -94,7 +95,10 @@ impl Volume {
         }
         let Some(together) = together else { return Ok((0, 0)) };
         let disks = group.members.iter().take(usize::from(k)).map(|(disk, _)| *disk).collect();
-        let named = self.make_chunk(&format!("pg{pg}"), group, disks, &files, together).await?;
+        let best = self.cluster().shared.of::<Best>();
+        // Who asks for it rests behind each call.
+        let pace = Pace::new(&best, &*self.cluster().clock, false);
+        let named = self.make_chunk(&format!("pg{pg}"), group, disks, &files, (together, &pace)).await?;
         Ok((named.files, named.bytes))
     }
 

@@ -229,7 +229,7 @@ impl World {
         let inodes = self.inodes();
         let work = async {
             // An error says that it is to be tried again.
-            while let Ok(done) = volume.encode_together(&inodes).await {
+            while let Ok(done) = volume.encode_together(&inodes, true).await {
                 if done.outcome != EncodeOutcome::More(0) {
                     break;
                 }

@@ -6,6 +6,7 @@
 //! [`check`] is answered by disks, past the page cache, with the checksums of what they read: nothing may be replaced
 //! before. Whatever fails leaves a chunk that nothing names. Memory: two segments of each shard, and the checksums of
 //! the chunk. Not here: what is put together (`plan`), what becomes of files.
+use super::pace::{Pace, Step};
 use super::plan::{Source, Together};
 use crate::append::open::{Allocated, allocate};
 use crate::append::segment::block_crcs;
@@ -58,6 +59,7 @@ pub(super) struct Work<'a> {
     pub together: Arc<Together>,
     pub disks: Arc<Sources>,
     pub epochs: Arc<ReadEpochs>,
+    pub pace: &'a Pace<'a>,
 }
 
 /// A chunk that is on all members, with the checksums of its blocks by shard.
@@ -69,11 +71,11 @@ pub(super) struct Written {
     sums: Vec<Vec<u8>>,
 }
 
-/// Bytes of all columns.
+/// Bytes of all columns, and the checksums of their blocks, by which they were checked.
 struct Segment {
     from: u64,
     to: u64,
-    data: Vec<SharedBuf>,
+    columns: Vec<(SharedBuf, Vec<u8>)>,
 }
 
 impl Work<'_> {
@@ -115,7 +117,9 @@ impl Work<'_> {
         let (mut at, end) = (0, self.together.blocks);
         let mut next = self.read_ahead(at);
         while at < end {
+            let began = self.cluster.clock.now();
             let segment = next.await.map_err(|join| unsound(written.chunk, join.to_string()))??;
+            let bytes = (segment.to - segment.from) * BLOCK * codec.k() as u64;
             at = segment.to;
             next = self.read_ahead(at);
             let code = codec.clone();
@@ -126,6 +130,7 @@ impl Work<'_> {
                 sums.extend_from_slice(crcs);
             }
             self.send(written, &computed, at == end, &mut stamps).await?;
+            self.pace.after(Step::Write, bytes, began).await;
         }
         Ok(())
     }
@@ -138,16 +143,26 @@ impl Work<'_> {
         let k = self.pg.scheme.members() - self.pg.scheme.tolerated_losses();
         tokio::spawn(async move {
             let column = async |shard: usize| {
-                let mut buffer = AlignedBuf::unpooled(((to - from) * BLOCK) as usize);
-                for source in together.sources(shard, from, to) {
-                    let bytes = read_source(&cluster, disks[shard], &epochs, source).await?;
-                    buffer.extend_from_slice(&bytes);
+                let (all, sources) = (((to - from) * BLOCK) as usize, together.sources(shard, from, to));
+                if let [source] = sources[..]
+                    && source.held() == all as u64
+                {
+                    let (bytes, sums) = read_source(&cluster, disks[shard], &epochs, source).await?;
+                    return Ok::<_, ClientError>((bytes.freeze(), sums));
                 }
-                buffer.resize(((to - from) * BLOCK) as usize);
-                Ok::<SharedBuf, ClientError>(buffer.freeze())
+                let (mut buffer, mut sums) = (AlignedBuf::unpooled(all), Vec::new());
+                for source in sources {
+                    let (bytes, of_blocks) = read_source(&cluster, disks[shard], &epochs, source).await?;
+                    buffer.extend_from_slice(&bytes);
+                    sums.extend_from_slice(&of_blocks);
+                }
+                let read = buffer.len();
+                buffer.resize(all);
+                sums.extend_from_slice(&block_crcs(&buffer[read..]));
+                Ok((buffer.freeze(), sums))
             };
-            let data = try_join_all((0..k).map(column)).await?;
-            Ok(Segment { from, to, data })
+            let columns = try_join_all((0..k).map(column)).await?;
+            Ok(Segment { from, to, columns })
         })
     }
 
@@ -260,16 +275,15 @@ impl Work<'_> {
     /// Fails unless every disk reads all of its shard with the checksums that it was computed with.
     async fn check(&self, written: &Written) -> Result<()> {
         let k = self.pg.scheme.members() - self.pg.scheme.tolerated_losses();
-        let shard = async |shard: usize| {
-            let mut from = 0;
-            while from < self.together.blocks {
-                let to = (from + CHECK_BLOCKS).min(self.together.blocks);
-                self.check_part(written, (shard, k), from, to).await?;
-                from = to;
-            }
-            Ok::<(), ClientError>(())
-        };
-        try_join_all((0..self.pg.members.len()).map(shard)).await.map(drop)
+        let (mut from, shards) = (0, self.pg.members.len());
+        while from < self.together.blocks {
+            let began = self.cluster.clock.now();
+            let to = (from + CHECK_BLOCKS).min(self.together.blocks);
+            try_join_all((0..shards).map(|shard| self.check_part(written, (shard, k), from, to))).await?;
+            self.pace.after(Step::ReadBack, (to - from) * BLOCK * shards as u64, began).await;
+            from = to;
+        }
+        Ok(())
     }
 
     async fn check_part(&self, written: &Written, (shard, k): (usize, usize), from: u64, to: u64) -> Result<()> {
@@ -316,14 +330,15 @@ struct Computed {
 }
 
 fn compute(codec: &Codec, segment: Segment) -> std::result::Result<Computed, String> {
-    let Segment { from, to, data } = segment;
+    let Segment { from, to, columns } = segment;
+    let (data, mut crcs): (Vec<SharedBuf>, Vec<Vec<u8>>) = columns.into_iter().unzip();
     let length = ((to - from) * BLOCK) as usize;
     let mut parity: Vec<AlignedBuf> = (0..codec.m()).map(|_| AlignedBuf::unpooled(length)).collect();
     parity.iter_mut().for_each(|buffer| buffer.resize(length));
     let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
     codec.encode(&data, &mut outputs).map_err(|error| error.to_string())?;
     let parity: Vec<SharedBuf> = parity.into_iter().map(AlignedBuf::freeze).collect();
-    let crcs: Vec<Vec<u8>> = data.iter().chain(&parity).map(|bytes| block_crcs(bytes)).collect();
+    crcs.extend(parity.iter().map(|bytes| block_crcs(bytes)));
     let row_crcs = interleave(&crcs[..codec.k()], 0, (to - from) as usize);
     Ok(Computed { k: codec.k(), from, to, crcs, row_crcs, parity })
 }
@@ -337,8 +352,14 @@ fn interleave(shards: &[Vec<u8>], from: usize, to: usize) -> Vec<u8> {
     rows
 }
 
-/// Blocks on one disk, under the epoch of the map: whoever answers has all that was acknowledged.
-async fn read_source(cluster: &Cluster, disk: u32, epochs: &ReadEpochs, source: Source) -> Result<AlignedBuf> {
+/// Blocks on one disk, with the checksums that they match, under the epoch of the map: whoever answers has all that was
+/// acknowledged.
+async fn read_source(
+    cluster: &Cluster,
+    disk: u32,
+    epochs: &ReadEpochs,
+    source: Source,
+) -> Result<(AlignedBuf, Vec<u8>)> {
     let (Source { chunk, offset, length }, held) = (source, source.held());
     let epoch = epochs.of(cluster, chunk.pg).await?.0;
     let header = ChunkHeader { disk, pg: chunk.pg.0, index: chunk.index, epoch, session: 0 };
@@ -353,7 +374,7 @@ async fn read_source(cluster: &Cluster, disk: u32, epochs: &ReadEpochs, source: 
     let whole = payload.len() as u64 == held && answer.first_block_offset == offset;
     let crcs = block_crcs(&payload);
     if whole && crcs == answer.crcs {
-        return Ok(payload);
+        return Ok((payload, crcs));
     }
     let sums = crcs.chunks(4).zip(answer.crcs.chunks(4));
     let bad = (offset / BLOCK..).zip(sums).filter(|(_, (read, told))| whole && read != told);

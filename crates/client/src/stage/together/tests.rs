@@ -102,7 +102,7 @@ impl World {
     async fn encode_and_count(&self) -> Result<EncodedPart> {
         let mut sum = EncodedPart::nothing(EncodeOutcome::NotWaiting);
         loop {
-            let done = self.volume.encode_together(&self.inodes()).await?;
+            let done = self.volume.encode_together(&self.inodes(), false).await?;
             (sum.moved, sum.files) = (sum.moved + done.moved, sum.files + done.files);
             if done.outcome != EncodeOutcome::More(0) {
                 return Ok(sum);
@@ -210,7 +210,7 @@ async fn what_is_left_over_is_encoded_by_file() {
     }
     world.check().await;
     assert_eq!(
-        world.volume.encode_together(&world.inodes()).await.expect("nothing waits").outcome,
+        world.volume.encode_together(&world.inodes(), false).await.expect("nothing waits").outcome,
         EncodeOutcome::NotWaiting
     );
 }
@@ -259,7 +259,7 @@ async fn a_file_that_changes_meanwhile_keeps_what_it_has() {
     world.volume.unlink(&world.files[removed].1).await.expect("removed");
     let inode = world.files[changed].0;
     world.files.remove(removed);
-    let done = world.volume.encode_chunk(*id, columns, &files, together).await.expect("encoded");
+    let done = world.volume.encode_chunk(*id, columns, &files, (together, false)).await.expect("encoded");
     assert!(done.moved > 0, "the others are");
     assert!(world.places(inode).await.iter().all(|(pg, _)| *pg != SHARDS));
     world.check().await;
@@ -336,6 +336,6 @@ async fn only_with_all_copies_in_the_core_rack() {
     let pg = lacking.pgs.get_mut(&2).expect("a column");
     pg.members.iter_mut().for_each(|(_, state)| *state = MemberState::Syncing);
     assert_eq!(groups_here(&lacking, world.volume.id(), "").len(), 0);
-    let done = world.volume.encode_together(&[]).await.expect("nothing to do");
+    let done = world.volume.encode_together(&[], false).await.expect("nothing to do");
     assert_eq!(done, EncodedPart::nothing(EncodeOutcome::NotWaiting));
 }
