@@ -81,7 +81,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a cluster.
     pub(crate) fn start(seed: u64, shape: &Shape) -> Result<Self, String> {
-        let Shape { managers, heads: meta, nodes: data_nodes, jobs, keys, .. } = *shape;
+        let Shape { managers, heads: meta, nodes: data_nodes, jobs, keys, staging, .. } = *shape;
         let heads = meta + usize::from(shape.other_manager);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -103,9 +103,13 @@ impl Cluster {
                 _ => Roles::None,
             };
             let disk = head_disk(seed, place, 0);
-            Mutex::new(Head::new(place, disk, roles, plugs[place].clone(), roster.clone(), (meta, data_nodes)))
+            let (plug, nodes) = (plugs[place].clone(), (meta, data_nodes));
+            Mutex::new(Head::new(place, disk, roles, plug, roster.clone(), nodes, staging.is_some()))
         };
-        let node = |place: usize| Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs));
+        let node = |place: usize| {
+            let racks = staging.map(|staging| staging.racks);
+            Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs, racks))
+        };
         let (all, nodes) = ((0..heads).map(head).collect(), (heads..plugs.len()).map(node).collect());
         let (direct, only_head) = (direct_client(host_of(plugs.len()), director)?, managers == 1);
         let numbers = Mutex::default();
@@ -118,6 +122,9 @@ impl Cluster {
             node.lock().start()?;
         }
         cluster.settle_in()?;
+        if staging.is_some_and(|staging| staging.groups) {
+            cluster.set(&[("stripe_groups", "on")])?;
+        }
         Ok(cluster)
     }
 
