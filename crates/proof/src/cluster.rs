@@ -11,10 +11,12 @@ use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
 use cairn_security::Tls;
 use cairn_sim::{SimDisk, SimRng};
-use cairn_types::{MemberState, Scheme};
+use cairn_types::{Layout, MemberState, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse};
+use cairn_wire::manager::{
+    ClusterMap, ConfigItem, EnsurePgsRequest, GetMapRequest, SetConfigRequest, SetConfigResponse,
+};
 use parking_lot::Mutex;
 
 use crate::data_node::DataNode;
@@ -124,8 +126,23 @@ impl Cluster {
         cluster.settle_in()?;
         if staging.is_some_and(|staging| staging.groups) {
             cluster.set(&[("stripe_groups", "on")])?;
+            cluster.make_stripe_groups(shape.layout)?;
         }
         Ok(cluster)
+    }
+
+    /// As whoever gives a directory the layout has them made.
+    fn make_stripe_groups(&self, layout: &str) -> Result<(), String> {
+        let class = layout.parse::<Layout>().map_err(|error| error.to_string())?.pg_class();
+        let (scheme, later) = (u32::from(class.scheme.code()), u32::from(class.later.map_or(0, Scheme::code)));
+        self.eventually("there are stripe groups", START_PATIENCE, || {
+            let Some(map) = self.map() else { return false };
+            let volume = map.volumes.first().map_or(0, |volume| volume.id);
+            let request = EnsurePgsRequest { volume, scheme, later, ..EnsurePgsRequest::default() };
+            // It is asked for again until they are there.
+            let _refused = self.runtime.block_on(self.ask_manager(Opcode::EnsurePgs, &request));
+            map.pgs.iter().any(|pg| pg.column.is_some())
+        })
     }
 
     /// Half of the machines have clocks that are too fast or too slow, by up to two percent.

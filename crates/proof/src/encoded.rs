@@ -9,8 +9,8 @@ use cairn_telemetry::Registry;
 
 use crate::cluster::Cluster;
 
-const ALL: &str = "cairn_meta_encoded_bytes_total";
-const TOGETHER: &str = "cairn_meta_encoded_together_bytes_total";
+const ALL: &str = "cairn_meta_encoded_bytes_total{";
+const TOGETHER: &str = "cairn_meta_encoded_together_bytes_total{";
 
 /// Bytes that became rows or shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,17 +25,18 @@ impl Encoded {
     /// Since the role started.
     pub fn of(meta: &Arc<MetaServer>) -> Self {
         let registry = Registry::new();
-        registry.register(&[], meta.metrics());
-        let text = registry.render().unwrap_or_default();
+        registry.register(&[("node", "this")], meta.metrics());
+        let text = registry.render().expect("text has room");
         let together = value(&text, TOGETHER);
         Self { together, by_file: value(&text, ALL).saturating_sub(together) }
     }
 }
 
-/// The value of a counter without labels.
-fn value(text: &str, name: &str) -> u64 {
-    let rest = |line: &str| line.strip_prefix(name)?.trim().parse::<f64>().ok();
-    text.lines().find_map(rest).unwrap_or(0.0) as u64
+/// The value of a counter, which has to be there.
+fn value(text: &str, begins: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(begins));
+    let number = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    number.unwrap_or_else(|| panic!("no number is behind {begins} in {text}")) as u64
 }
 
 impl Add for Encoded {
@@ -66,8 +67,13 @@ mod tests {
     /// A count would be that of another counter, or always nothing.
     #[test]
     fn a_counter_is_found_by_its_whole_name() {
-        let text = "# TYPE cairn_meta_encoded_bytes counter\ncairn_meta_encoded_bytes_total 7\n\
-                    cairn_meta_encoded_together_bytes_total 5\n";
-        assert_eq!((value(text, ALL), value(text, TOGETHER), value(text, "other_total")), (7, 5, 0));
+        let registry = Registry::new();
+        let source = |samples: &mut cairn_telemetry::Samples| {
+            samples.counter("cairn_meta_encoded_bytes", "All.", &[], 7);
+            samples.counter("cairn_meta_encoded_together_bytes", "Of them.", &[], 5);
+        };
+        registry.register(&[("node", "this")], Arc::new(source));
+        let text = registry.render().expect("text has room");
+        assert_eq!((value(&text, ALL), value(&text, TOGETHER)), (7, 5));
     }
 }

@@ -95,9 +95,12 @@ impl Workload {
     pub(super) fn encode_beside(&mut self, step: usize, planned: Option<Planned>) -> Result<(), String> {
         let Some(Staged { rng, after }) = &self.staged else { return Ok(()) };
         let after = *after;
-        let mut wanted = BTreeMap::new();
+        // In one directory: what is encoded together is of one partition.
+        let (mut wanted, directories) = (BTreeMap::new(), self.directories.len());
+        let directory = rng.index(directories);
         for _ in 0..rng.range(AT_ONCE) {
-            wanted.insert(rng.index(NAMES), fresh_bytes(rng, rng.range(LENGTHS) as usize));
+            let number = directory + directories * rng.index(NAMES / directories);
+            wanted.insert(number, fresh_bytes(rng, rng.range(LENGTHS) as usize));
         }
         let changes = 1 + rng.range(0..CHANGES_MAX);
         let (writes, wait) = (rng.chance(0.5), Duration::from_millis(rng.range(0..3000)));
