@@ -507,23 +507,39 @@ async fn a_small_window_does_not_wait_for_the_second_to_be_over() {
 #[tokio::test(start_paused = true)]
 async fn an_append_of_which_all_was_freed_is_closed() {
     let (cluster, _client, volume) = start_with(3).await;
+    let free = |disks| {
+        let mut state = cluster.fake.state.lock();
+        state.delete_chunks(disks);
+        state.records.faults = [Some(RecordFault::Refused)].into();
+    };
+    let cut = async || {
+        let mut handle = volume.open(FILE).await.expect("opened");
+        handle.truncate(0).await.expect("cut");
+        handle.close().await.expect("closed");
+    };
+    let append = async |record: &'static [u8]| {
+        let next = appender(&volume, RecordLevel::Durable).await;
+        next.append(record).await?.done().await?;
+        next.close().await
+    };
     let lives = appender(&volume, RecordLevel::Durable).await;
     lives.append(b"one").await.expect("taken").done().await.expect("appended");
     lives.flush().await.expect("visible");
-    let mut handle = volume.open(FILE).await.expect("opened");
-    handle.truncate(0).await.expect("cut");
-    handle.close().await.expect("closed");
-    {
-        let mut state = cluster.fake.state.lock();
-        state.delete_chunks(2..=3);
-        state.records.faults = [Some(RecordFault::Refused)].into();
-    }
-    let ticket = lives.append(b"two").await.expect("taken");
-    let error = ticket.done().await.expect_err("one member has it still");
+    cut().await;
+    free(2..=3);
+    let error = append(b"two").await.expect_err("one member has it still");
     assert!(error.to_string().contains("has only 0 bytes"), "{error}");
-    cluster.fake.state.lock().delete_chunks(1..=1);
-    let next = appender(&volume, RecordLevel::Durable).await;
-    next.append(b"three").await.expect("taken").done().await.expect("appended");
-    next.close().await.expect("closed");
-    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"three"]);
+    // Its client believes that the file had nothing of it, and looks for the record where nothing is any more: it is not
+    // known what became of it. Who comes next looks what the file has.
+    free(1..=1);
+    let error = append(b"three").await.expect_err("nothing says where it is");
+    assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
+    append(b"four").await.expect("appended");
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"four"]);
+    // Who looked lately knows that none of its own can be there.
+    cut().await;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    free(1..=3);
+    append(b"five").await.expect("appended");
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"five"]);
 }

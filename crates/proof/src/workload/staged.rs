@@ -56,10 +56,12 @@ impl Cluster {
     }
 }
 
-/// Files that wait, in all partitions, and the last reason why one was left.
+/// Bytes of files that wait, in all partitions, and what is told of that. A file without a name, which somebody has
+/// open, is not encoded.
 async fn waiting(volume: &Volume) -> Result<(u64, String), ClientError> {
-    let all = volume.stage_status().await?;
-    let waiting = all.iter().map(|(_, status)| status.waiting_files).sum();
+    let mut all = volume.stage_status().await?;
+    all.retain(|(_, status)| status.waiting_bytes > 0);
+    let waiting = all.iter().map(|(_, status)| status.waiting_bytes).sum();
     Ok((waiting, format!("{all:?}")))
 }
 
