@@ -533,7 +533,7 @@ async fn an_append_of_which_all_was_freed_is_closed() {
     // known what became of it. Who comes next looks what the file has.
     free(1..=1);
     let error = append(b"three").await.expect_err("nothing says where it is");
-    assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
+    assert!(matches!(error, crate::error::ClientError::Unreadable { .. }), "{error}");
     append(b"four").await.expect("appended");
     assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"four"]);
     // Who looked lately knows that none of its own can be there.
