@@ -1,7 +1,6 @@
-//! [`Encoded`]: how many bytes data nodes encoded for a leader of partitions, as its metrics tell.
+//! How many bytes data nodes encoded file by file, as the metrics of partitions' leaders tell. What they encoded together
+//! is in chunks of whole shards, which files name.
 
-use std::fmt;
-use std::ops::Add;
 use std::sync::Arc;
 
 use cairn_meta::MetaServer;
@@ -12,24 +11,12 @@ use crate::cluster::Cluster;
 const ALL: &str = "cairn_meta_encoded_bytes_total{";
 const TOGETHER: &str = "cairn_meta_encoded_together_bytes_total{";
 
-/// Bytes that became rows or shards.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Encoded {
-    /// In stripe groups, where they lay.
-    pub together: u64,
-    /// File by file.
-    pub by_file: u64,
-}
-
-impl Encoded {
-    /// Since the role started.
-    pub fn of(meta: &Arc<MetaServer>) -> Self {
-        let registry = Registry::new();
-        registry.register(&[("node", "this")], meta.metrics());
-        let text = registry.render().expect("text has room");
-        let together = value(&text, TOGETHER);
-        Self { together, by_file: value(&text, ALL).saturating_sub(together) }
-    }
+/// Bytes that became rows file by file, since the role started.
+pub fn by_file(meta: &Arc<MetaServer>) -> u64 {
+    let registry = Registry::new();
+    registry.register(&[("node", "this")], meta.metrics());
+    let text = registry.render().expect("text has room");
+    value(&text, ALL).saturating_sub(value(&text, TOGETHER))
 }
 
 /// The value of a counter, which has to be there.
@@ -39,24 +26,10 @@ fn value(text: &str, begins: &str) -> u64 {
     number.unwrap_or_else(|| panic!("no number is behind {begins} in {text}")) as u64
 }
 
-impl Add for Encoded {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { together: self.together + other.together, by_file: self.by_file + other.by_file }
-    }
-}
-
-impl fmt::Display for Encoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bytes encoded together {}, bytes encoded by file {}", self.together, self.by_file)
-    }
-}
-
 impl Cluster {
-    /// What was encoded so far.
-    pub fn encoded(&self) -> Encoded {
-        self.heads.iter().map(|head| head.lock().encoded()).fold(Encoded::default(), Add::add)
+    /// What was encoded file by file so far.
+    pub fn encoded_by_file(&self) -> u64 {
+        self.heads.iter().map(|head| head.lock().encoded_by_file()).sum()
     }
 }
 

@@ -15,7 +15,7 @@ use cairn_sim::{CrashPolicy, DiskImage, SimDisk, SimRng};
 use cairn_types::{DiskUuid, NodeId, PartitionId};
 
 use crate::copies::Copies;
-use crate::encoded::Encoded;
+use crate::encoded;
 use crate::ground::{Ground, Router, serve};
 use crate::links::host_of;
 use crate::plug::Plug;
@@ -62,7 +62,7 @@ pub struct Head {
     nodes: (usize, usize),
     /// Files are encoded in this seed: what its former runs had encoded, and it looks often.
     staged: bool,
-    encoded: Encoded,
+    encoded_before: u64,
     /// What its directory had, and for which roles.
     copies: Copies<(DiskImage, Roles)>,
     running: Option<Running>,
@@ -79,14 +79,14 @@ impl Head {
         nodes: (usize, usize),
         staged: bool,
     ) -> Self {
-        let (encoded, copies) = (Encoded::default(), Copies::default());
-        Self { place, disk, roles, plug, roster, nodes, staged, encoded, copies, running: None }
+        let (encoded_before, copies) = (0, Copies::default());
+        Self { place, disk, roles, plug, roster, nodes, staged, encoded_before, copies, running: None }
     }
 
-    /// What data nodes encoded for it so far.
-    pub fn encoded(&self) -> Encoded {
-        let now = self.running.as_ref().and_then(|running| running.meta.as_ref()).map(Encoded::of);
-        self.encoded + now.unwrap_or_default()
+    /// Bytes that data nodes encoded for it file by file so far.
+    pub fn encoded_by_file(&self) -> u64 {
+        let now = self.running.as_ref().and_then(|running| running.meta.as_ref()).map(encoded::by_file);
+        self.encoded_before + now.unwrap_or_default()
     }
 
     /// Its number in the manager's group and as a node, if the configuration says it.
@@ -286,7 +286,7 @@ impl Head {
     pub fn stop(&mut self) {
         self.plug.pull();
         if self.staged {
-            self.encoded = self.encoded();
+            self.encoded_before = self.encoded_by_file();
         }
         let Some(running) = self.running.take() else { return };
         running.agent.stop();

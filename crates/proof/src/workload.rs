@@ -153,7 +153,7 @@ impl Workload {
         let text = format!("{text}; blocks overwritten in place {}", self.blocks_in_place());
         let counts = self.upkeep.counts.iter().chain(&self.upkeep.managers.counts).chain(&self.counts);
         let counts: Vec<String> = counts.map(|(what, count)| format!("{what} {count}")).collect();
-        let encoded = self.shape.staging.map(|_| format!("; {}", self.cluster.encoded())).unwrap_or_default();
+        let encoded = self.staged.as_ref().map(|staged| staged.summary(&self.cluster)).unwrap_or_default();
         (faults, format!("{text}; {}{encoded}", counts.join(", ")))
     }
 
@@ -165,6 +165,11 @@ impl Workload {
         self.chaos.keep_copies();
         let calm = !self.chaos.head_is_faulty();
         self.upkeep.step(step, calm)?;
+        if self.staged.as_ref().is_some_and(Staged::is_due) {
+            tracing::info!(step, "a step of encoding");
+            let planned = self.chaos.plan(step, &self.live_parts());
+            return self.encode_beside(step, planned);
+        }
         if self.histories.is_due() {
             tracing::info!(step, "a step of names");
             let planned = self.chaos.plan_for_names(step);
@@ -179,10 +184,6 @@ impl Workload {
         if self.moments.is_due() {
             tracing::info!(step, "a step of snapshots");
             return self.moment(step, planned);
-        }
-        if self.staged.as_ref().is_some_and(Staged::is_due) {
-            tracing::info!(step, "a step of encoding");
-            return self.encode_beside(step, planned);
         }
         let i = self.rng.index(self.files.len());
         let kind = self.rng.index(100);
@@ -226,6 +227,9 @@ impl Workload {
             let taken = self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes.clone()));
             // What was refused may have been published all the same: then it is not known what the extents name.
             live.extend(taken.ok().filter(Snapshot::is_within));
+        }
+        if let Some(staged) = &self.staged {
+            live.iter().for_each(|snapshot| staged.note(snapshot));
         }
         live
     }

@@ -4,18 +4,20 @@
 //! Bytes are the model's in every stage, which all other steps check. Not here: how many bytes were
 //! ([`crate::encoded`]).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cairn_client::{ClientError, Volume};
 use cairn_sim::SimRng;
-use cairn_types::{Layout, Stage};
+use cairn_types::{ExtentKind, Layout, Stage, Stripe};
 
 use super::small::{NAMES, write_one};
 use super::{FILES, Workload, beside};
 use crate::cluster::Cluster;
 use crate::faults::Planned;
 use crate::file::fresh_bytes;
+use crate::members::Snapshot;
 use crate::seed::Staging;
 
 /// Files that are written to be encoded: as many as fill all columns of a stripe group, with more than the least that
@@ -34,18 +36,38 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Decides about such steps.
 pub(super) struct Staged {
     rng: SimRng,
+    /// Places in whole shards that files named when they were looked at, and how long each was.
+    shards: RefCell<BTreeMap<(u32, u32, u64), u64>>,
     /// Files are encoded so long after their last change.
     after: Duration,
 }
 
 impl Staged {
     pub(super) fn new(seed: u64, layout: Layout) -> Self {
-        Self { rng: SimRng::derived(seed, "staged"), after: layout.stage_after().duration() }
+        let (rng, shards) = (SimRng::derived(seed, "staged"), RefCell::default());
+        Self { rng, shards, after: layout.stage_after().duration() }
     }
 
     /// Whether this step is about encoding.
     pub(super) fn is_due(&self) -> bool {
         self.rng.chance(0.4)
+    }
+
+    /// What was encoded together and named is counted here: whom the encoder answers may be gone by then.
+    pub(super) fn note(&self, snapshot: &Snapshot) {
+        let in_shard =
+            |kind: Option<ExtentKind>| kind.and_then(ExtentKind::stripe).is_some_and(Stripe::is_whole_shards);
+        for extent in snapshot.extents.iter().filter(|extent| in_shard(extent.kind)) {
+            let place = (extent.chunk.pg.0, extent.chunk.index, extent.chunk_offset);
+            self.shards.borrow_mut().insert(place, extent.length);
+        }
+    }
+
+    /// For people and tests.
+    pub(super) fn summary(&self, cluster: &Cluster) -> String {
+        let together: u64 = self.shards.borrow().values().sum();
+        let by_file = cluster.encoded_by_file();
+        format!("; bytes encoded together {together}, bytes encoded by file {by_file}")
     }
 }
 
@@ -95,7 +117,7 @@ impl Workload {
 
     /// Some files are written, and the fault begins when data nodes are encoding; half of the times beside writes.
     pub(super) fn encode_beside(&mut self, step: usize, planned: Option<Planned>) -> Result<(), String> {
-        let Some(Staged { rng, after }) = &self.staged else { return Ok(()) };
+        let Some(Staged { rng, after, .. }) = &self.staged else { return Ok(()) };
         let after = *after;
         // In one directory: what is encoded together is of one partition.
         let (mut wanted, directories) = (BTreeMap::new(), self.directories.len());
