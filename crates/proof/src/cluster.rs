@@ -11,10 +11,12 @@ use cairn_env::BufPool;
 use cairn_rpc::{CallOptions, ClientConfig, Identity, Payload, Response};
 use cairn_security::Tls;
 use cairn_sim::{SimDisk, SimRng};
-use cairn_types::{MemberState, Scheme};
+use cairn_types::{Layout, MemberState, Scheme};
 use cairn_wire::Opcode;
 use cairn_wire::data::PgState;
-use cairn_wire::manager::{ClusterMap, ConfigItem, GetMapRequest, SetConfigRequest, SetConfigResponse};
+use cairn_wire::manager::{
+    ClusterMap, ConfigItem, EnsurePgsRequest, GetMapRequest, SetConfigRequest, SetConfigResponse,
+};
 use parking_lot::Mutex;
 
 use crate::data_node::DataNode;
@@ -81,7 +83,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a cluster.
     pub(crate) fn start(seed: u64, shape: &Shape) -> Result<Self, String> {
-        let Shape { managers, heads: meta, nodes: data_nodes, jobs, keys, .. } = *shape;
+        let Shape { managers, heads: meta, nodes: data_nodes, jobs, keys, staging, .. } = *shape;
         let heads = meta + usize::from(shape.other_manager);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -103,9 +105,13 @@ impl Cluster {
                 _ => Roles::None,
             };
             let disk = head_disk(seed, place, 0);
-            Mutex::new(Head::new(place, disk, roles, plugs[place].clone(), roster.clone(), (meta, data_nodes)))
+            let (plug, nodes) = (plugs[place].clone(), (meta, data_nodes));
+            Mutex::new(Head::new(place, disk, roles, plug, roster.clone(), nodes, staging.is_some()))
         };
-        let node = |place: usize| Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs));
+        let node = |place: usize| {
+            let racks = staging.map(|staging| staging.racks);
+            Mutex::new(DataNode::new(seed, place, plugs[place].clone(), roster.clone(), jobs, racks))
+        };
         let (all, nodes) = ((0..heads).map(head).collect(), (heads..plugs.len()).map(node).collect());
         let (direct, only_head) = (direct_client(host_of(plugs.len()), director)?, managers == 1);
         let numbers = Mutex::default();
@@ -118,7 +124,25 @@ impl Cluster {
             node.lock().start()?;
         }
         cluster.settle_in()?;
+        if staging.is_some_and(|staging| staging.groups) {
+            cluster.set(&[("stripe_groups", "on")])?;
+            cluster.make_stripe_groups(shape.layout)?;
+        }
         Ok(cluster)
+    }
+
+    /// As whoever gives a directory the layout has them made.
+    fn make_stripe_groups(&self, layout: &str) -> Result<(), String> {
+        let class = layout.parse::<Layout>().map_err(|error| error.to_string())?.pg_class();
+        let (scheme, later) = (u32::from(class.scheme.code()), u32::from(class.later.map_or(0, Scheme::code)));
+        self.eventually("there are stripe groups", START_PATIENCE, || {
+            let Some(map) = self.map() else { return false };
+            let volume = map.volumes.first().map_or(0, |volume| volume.id);
+            let request = EnsurePgsRequest { volume, scheme, later, ..EnsurePgsRequest::default() };
+            // It is asked for again until they are there.
+            let _refused = self.runtime.block_on(self.ask_manager(Opcode::EnsurePgs, &request));
+            map.pgs.iter().any(|pg| pg.column.is_some())
+        })
     }
 
     /// Half of the machines have clocks that are too fast or too slow, by up to two percent.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_client::key::Key;
 use cairn_data::{DataConfig, DataEnv, DataServer, DiskConfig};
 use cairn_env::{BufPool, Disk, OsRng};
 use cairn_jobs::{JobWorker, WorkerConfig};
@@ -57,6 +58,8 @@ pub struct DataNode {
     roster: Arc<Roster>,
     /// It converts files and moves them out of packs.
     jobs: bool,
+    /// So many racks have data nodes; `None`: each one is in its own.
+    racks: Option<usize>,
     /// What disks that were lost have gone through.
     lost: Vec<FaultCounts>,
     copies: Copies<Copy>,
@@ -98,7 +101,14 @@ fn config(disk: &SimDisk) -> DataConfig {
 
 impl DataNode {
     /// An empty one, not yet running.
-    pub fn new(seed: u64, place: usize, plug: Arc<Plug>, roster: Arc<Roster>, jobs: bool) -> Self {
+    pub fn new(
+        seed: u64,
+        place: usize,
+        plug: Arc<Plug>,
+        roster: Arc<Roster>,
+        jobs: bool,
+        racks: Option<usize>,
+    ) -> Self {
         let disk = new_disk(seed ^ (place as u64) << 32, format!("disk{place}"), DISK_BYTES);
         let home = new_disk(seed ^ (place as u64) << 40, format!("home{place}"), 16 << 20);
         let copies = Copies::default();
@@ -110,6 +120,7 @@ impl DataNode {
             plug,
             roster,
             jobs,
+            racks,
             lost: Vec::new(),
             copies,
             has_gone_back: false,
@@ -234,7 +245,8 @@ impl DataNode {
             serve(&router.jobs, jobs.clone());
             contributors.push(jobs.clone());
         }
-        let agent = ground.agent(self.plug.address(), self.roster.addresses(), &["data"], contributors)?;
+        let (address, managers) = (self.plug.address(), self.roster.addresses());
+        let agent = ground.agent(address, self.rack(), managers, &["data"], contributors)?;
         let weak = Arc::downgrade(&agent);
         data.set_poke(Arc::new(move || {
             if let Some(agent) = weak.upgrade() {
@@ -245,10 +257,18 @@ impl DataNode {
         Ok(())
     }
 
+    /// Where the manager and clients believe it to be.
+    fn rack(&self) -> String {
+        match self.racks {
+            Some(racks) => format!("rack-{}", self.place % racks),
+            None => format!("rack-{}", self.plug.address()),
+        }
+    }
+
     fn job_config(&self) -> WorkerConfig {
         let host = format!("host-{}", self.plug.address());
-        let rack = format!("rack-{}", self.plug.address());
-        WorkerConfig { host, rack, ..WorkerConfig::new(self.roster.addresses()) }
+        let key = self.roster.keys.server(self.place, false).map_or(Key::None, Key::Given);
+        WorkerConfig { host, rack: self.rack(), key, ..WorkerConfig::new(self.roster.addresses()) }
     }
 
     /// Ends the process: from this moment on nothing that it does has an effect.

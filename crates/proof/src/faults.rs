@@ -3,6 +3,7 @@
 
 mod heads;
 mod kind;
+mod racks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -83,6 +83,7 @@ impl Ground {
     pub fn agent(
         &self,
         address: String,
+        rack: String,
         managers: Vec<String>,
         roles: &[&str],
         more: Vec<Arc<dyn Contributor>>,
@@ -92,7 +93,7 @@ impl Ground {
         config.node = label.node;
         config.roles = roles.iter().map(|role| (*role).to_owned()).collect();
         config.host = format!("host-{address}");
-        config.rack = format!("rack-{address}");
+        config.rack = rack;
         config.heartbeat_interval = Duration::from_millis(400);
         config.call_deadline = Duration::from_secs(2);
         config.register_pause = Duration::from_millis(100);

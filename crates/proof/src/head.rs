@@ -15,6 +15,7 @@ use cairn_sim::{CrashPolicy, DiskImage, SimDisk, SimRng};
 use cairn_types::{DiskUuid, NodeId, PartitionId};
 
 use crate::copies::Copies;
+use crate::encoded;
 use crate::ground::{Ground, Router, serve};
 use crate::links::host_of;
 use crate::plug::Plug;
@@ -59,6 +60,9 @@ pub struct Head {
     roster: Arc<Roster>,
     /// Meta and data nodes that there are at the beginning.
     nodes: (usize, usize),
+    /// Files are encoded in this seed: what its former runs had encoded, and it looks often.
+    staged: bool,
+    encoded_before: u64,
     /// What its directory had, and for which roles.
     copies: Copies<(DiskImage, Roles)>,
     running: Option<Running>,
@@ -73,8 +77,16 @@ impl Head {
         plug: Arc<Plug>,
         roster: Arc<Roster>,
         nodes: (usize, usize),
+        staged: bool,
     ) -> Self {
-        Self { place, disk, roles, plug, roster, nodes, copies: Copies::default(), running: None }
+        let (encoded_before, copies) = (0, Copies::default());
+        Self { place, disk, roles, plug, roster, nodes, staged, encoded_before, copies, running: None }
+    }
+
+    /// Bytes that data nodes encoded for it file by file so far.
+    pub fn encoded_by_file(&self) -> u64 {
+        let now = self.running.as_ref().and_then(|running| running.meta.as_ref()).map(encoded::by_file);
+        self.encoded_before + now.unwrap_or_default()
     }
 
     /// Its number in the manager's group and as a node, if the configuration says it.
@@ -161,7 +173,8 @@ impl Head {
             Roles::Manager => &["manager"],
             Roles::Namespace | Roles::None => &["meta"],
         };
-        let agent = ground.agent(self.address(), self.roster.addresses(), roles, Vec::new())?;
+        let (address, rack) = (self.address(), format!("rack-{}", self.address()));
+        let agent = ground.agent(address, rack, self.roster.addresses(), roles, Vec::new())?;
         self.running = Some(Running { server, agent, manager, meta: None, raft, router, uuid, ground });
         Ok(())
     }
@@ -205,6 +218,10 @@ impl Head {
         config.timings.reclaim_idle = Duration::from_millis(100);
         config.timings.free_retry_min = Duration::from_millis(200);
         config.timings.free_retry_max = Duration::from_secs(1);
+        if self.staged {
+            config.timings.stage_tick = Duration::from_millis(300);
+            config.timings.stage_retry = Duration::from_millis(300);
+        }
         let (client, clock) = (running.ground.client.clone(), running.ground.clock.clone());
         let meta = MetaServer::start(config, registration.node, disk, raft.clone(), client, clock);
         let meta = meta.map_err(|error| error.to_string())?;
@@ -268,6 +285,9 @@ impl Head {
     /// Ends it where it stands.
     pub fn stop(&mut self) {
         self.plug.pull();
+        if self.staged {
+            self.encoded_before = self.encoded_by_file();
+        }
         let Some(running) = self.running.take() else { return };
         running.agent.stop();
         running.server.shutdown(Duration::ZERO);

@@ -9,6 +9,7 @@
 pub mod cluster;
 pub mod copies;
 pub mod data_node;
+pub mod encoded;
 pub mod faults;
 pub mod file;
 pub mod fleet;

@@ -355,7 +355,9 @@ impl Cluster {
             codec
                 .verify(&shards[..codec.k()], &shards[codec.k()..])
                 .map_err(|error| format!("pg{}.{} {from}..{to}: {error}", extent.chunk.pg.0, extent.chunk.index))?;
-            rows += ((to - from) / stripe.unit()) as usize;
+            // Of whole shards, which have one row, blocks.
+            let unit = if stripe.is_whole_shards() { BLOCK } else { stripe.unit() };
+            rows += ((to - from) / unit) as usize;
         }
         Ok(rows)
     }

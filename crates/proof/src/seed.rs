@@ -15,12 +15,57 @@ const SHAPES: &[Shape] = &[
     Shape { other: "r2", ..shape("r2x3/64k", 5, 1, 1 << 20) },
 ];
 
+/// Of so many seeds one has a staged layout, and half of those have stripe groups.
+const STAGED_PART: u64 = 5;
+/// Copies that are encoded soon after the last change.
+const STAGED: &[&str] = &["r3>rs-3-2@1s", "r3>rs-3-2@2s", "r3>rs-3-2@3s"];
+/// What such files are converted to: the copies that they are already, or rows.
+const STAGED_OTHER: &[&str] = &["r3", "rs-3-2/64k"];
+/// In as many racks no rack has more than two of the five shards.
+const RACKS: usize = 3;
+
+/// How files of copies are encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Staging {
+    /// Data nodes are in so many.
+    pub(crate) racks: usize,
+    /// Together, in stripe groups; else one by one.
+    pub(crate) groups: bool,
+}
+
+/// What a seed has, whatever else it decides.
+fn shape_of(seed: u64) -> Shape {
+    if seed % STAGED_PART != STAGED_PART - 1 {
+        return SHAPES[(seed % SHAPES.len() as u64) as usize];
+    }
+    let (rng, groups) = (SimRng::derived(seed, "staging"), (seed / STAGED_PART).is_multiple_of(2));
+    // With three nodes to a rack a lost one is replaced where a stripe group wants it.
+    let nodes = if groups { 3 * RACKS } else { 2 * RACKS };
+    let (layout, other) = (*rng.pick(STAGED), *rng.pick(STAGED_OTHER));
+    let shape = shape(layout, nodes, 2, 3 << 20);
+    Shape { other, staging: Some(Staging { racks: RACKS, groups }), ..shape }
+}
+
 const fn shape(layout: &'static str, nodes: usize, budget: usize, file_max: usize) -> Shape {
     let (other, other_manager) = (layout, false);
     let volume = "r3";
     let (jobs, several) = (false, false);
-    let (managers, heads, keys) = (1, 1, None);
-    Shape { layout, other, volume, managers, heads, other_manager, jobs, several, nodes, budget, file_max, keys }
+    let (managers, heads, keys, staging) = (1, 1, None, None);
+    Shape {
+        layout,
+        other,
+        volume,
+        managers,
+        heads,
+        other_manager,
+        jobs,
+        several,
+        nodes,
+        budget,
+        file_max,
+        keys,
+        staging,
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +90,8 @@ pub(crate) struct Shape {
     pub(crate) file_max: usize,
     /// See [`Plan::keys`].
     pub(crate) keys: Option<u32>,
+    /// Of a layout with a later scheme.
+    pub(crate) staging: Option<Staging>,
 }
 
 /// What a seed does.
@@ -76,13 +123,14 @@ pub struct Summary {
 pub fn run(plan: Plan) -> Result<Summary, String> {
     let begun = Instant::now();
     let rng = SimRng::derived(plan.seed, "shape");
-    let mut shape = SHAPES[(plan.seed % SHAPES.len() as u64) as usize];
+    let mut shape = shape_of(plan.seed);
     shape.file_max = (shape.file_max * plan.scale).max(64 << 10) / (1 + rng.index(3));
     // Three managers with a partition of three, or one of each.
     shape.managers = if rng.chance(0.6) { 3 } else { 1 };
     // A fourth node for the namespace, to which the partition moves.
     shape.heads = if shape.managers == 3 && rng.chance(0.6) { 4 } else { shape.managers };
-    shape.jobs = rng.chance(0.5);
+    // Data nodes are those who encode.
+    shape.jobs = rng.chance(0.5) || shape.staging.is_some();
     shape.other_manager = shape.managers == 3 && rng.chance(0.5);
     // By itself, so that the seed's other decisions are those of a volume of one.
     shape.several = SimRng::derived(plan.seed, "partitions").chance(0.4);
@@ -95,9 +143,10 @@ pub fn run(plan: Plan) -> Result<Summary, String> {
     let (in_place, (faults, text)) = (workload.blocks_in_place(), workload.summary());
     let took = begun.elapsed().as_secs_f32();
     let text = format!(
-        "seed {} ({}, {} heads{}{}, {took:.1} s): {faults} faults: {text}",
+        "seed {} ({}{}, {} heads{}{}, {took:.1} s): {faults} faults: {text}",
         plan.seed,
         shape.layout,
+        if shape.staging.is_some_and(|staging| staging.groups) { " in stripe groups" } else { "" },
         shape.heads,
         if shape.several { ", several partitions" } else { "" },
         if shape.keys.is_some() { ", keys" } else { "" }

@@ -8,6 +8,7 @@ mod moments;
 mod names;
 mod records;
 mod small;
+mod staged;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -29,6 +30,7 @@ use histories::Histories;
 use moments::Moments;
 use records::Records;
 use small::SmallFiles;
+use staged::Staged;
 
 /// Files of a seed.
 const FILES: usize = 3;
@@ -54,6 +56,7 @@ pub struct Workload {
     records: Records,
     moments: Moments,
     histories: Histories,
+    staged: Option<Staged>,
     /// Where files are: one for each partition of the volume.
     directories: Vec<String>,
     /// Decides about moves between them.
@@ -119,6 +122,7 @@ impl Workload {
             records,
             moments,
             histories: Histories::new(seed, shape.several),
+            staged: shape.staging.map(|_| Staged::new(seed, layouts[0])),
             directories,
             moves: SimRng::derived(seed, "moves"),
             moved: 0,
@@ -126,6 +130,7 @@ impl Workload {
             counts,
             in_place: 0,
         };
+        workload.until_stages_are_noted()?;
         for i in 0..FILES {
             workload.replace(i, None)?;
             workload.reopen(i)?;
@@ -148,7 +153,8 @@ impl Workload {
         let text = format!("{text}; blocks overwritten in place {}", self.blocks_in_place());
         let counts = self.upkeep.counts.iter().chain(&self.upkeep.managers.counts).chain(&self.counts);
         let counts: Vec<String> = counts.map(|(what, count)| format!("{what} {count}")).collect();
-        (faults, format!("{text}; {}", counts.join(", ")))
+        let encoded = self.staged.as_ref().map(|staged| staged.summary(&self.cluster)).unwrap_or_default();
+        (faults, format!("{text}; {}{encoded}", counts.join(", ")))
     }
 
     /// One operation, with what is due and what begins beside it.
@@ -159,6 +165,11 @@ impl Workload {
         self.chaos.keep_copies();
         let calm = !self.chaos.head_is_faulty();
         self.upkeep.step(step, calm)?;
+        if self.staged.as_ref().is_some_and(Staged::is_due) {
+            tracing::info!(step, "a step of encoding");
+            let planned = self.chaos.plan(step, &self.live_parts());
+            return self.encode_beside(step, planned);
+        }
         if self.histories.is_due() {
             tracing::info!(step, "a step of names");
             let planned = self.chaos.plan_for_names(step);
@@ -216,6 +227,9 @@ impl Workload {
             let taken = self.cluster.runtime.block_on(Snapshot::take(&self.reading, inode, bytes.clone()));
             // What was refused may have been published all the same: then it is not known what the extents name.
             live.extend(taken.ok().filter(Snapshot::is_within));
+        }
+        if let Some(staged) = &self.staged {
+            live.iter().for_each(|snapshot| staged.note(snapshot));
         }
         live
     }

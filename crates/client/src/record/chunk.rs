@@ -36,6 +36,8 @@ pub(super) struct AppendChunk {
     pub creation_epoch: u64,
     /// Whose chunk it is: all that append to the file.
     pub session: SessionId,
+    /// The file had so much of it when it was found. What is sent from then on lies behind that, which may be freed.
+    pub published: u64,
 }
 
 /// Who asks, and for what.
@@ -60,7 +62,8 @@ impl AppendChunk {
     pub fn of(inode: u64, append: &OpenAppend) -> Self {
         let id = ChunkId { pg: PgId(append.pg), index: append.index };
         let session = SessionId::of_append(InodeId(inode));
-        Self { number: append.number, id, creation_epoch: append.creation_epoch, session }
+        let (number, creation_epoch, published) = (append.number, append.creation_epoch, append.published);
+        Self { number, id, creation_epoch, session, published }
     }
 
     /// As its writers are told of it.
@@ -72,7 +75,8 @@ impl AppendChunk {
     /// The chunk in which the file goes on behind this one.
     pub fn going_on(&self, next: &RecordsNext) -> Self {
         let id = ChunkId { pg: PgId(next.pg), index: next.index };
-        Self { number: next.number, id, creation_epoch: next.creation_epoch, session: self.session }
+        let (number, creation_epoch, session) = (next.number, next.creation_epoch, self.session);
+        Self { number, id, creation_epoch, session, published: 0 }
     }
 
     pub fn header(&self, disk: u32, epoch: Epoch) -> ChunkHeader {

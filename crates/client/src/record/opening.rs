@@ -69,6 +69,15 @@ pub(super) async fn find_or_open(
     }
 }
 
+/// It is closed: who comes next need not find that out as well.
+pub(super) async fn forget_open(volume: &Volume, inode: u64, lane: u32, closed: AppendChunk) {
+    let known = volume.cluster().shared.of::<Settles>().open(volume.id(), inode, lane);
+    let mut known = known.lock().await;
+    if known.is_some_and(|(chunk, _)| chunk.is_some_and(|chunk| chunk.number <= closed.number)) {
+        *known = None;
+    }
+}
+
 /// Whether one that was not used for a while takes more.
 pub(super) async fn is_still_open(
     volume: &Volume,

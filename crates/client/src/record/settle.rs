@@ -4,7 +4,8 @@
 //! Any number of clients may do this at the same time: what was logged first counts, and all learn it. The writers of
 //! one client do it once for all, and read what the append left once (`left`). Invariant: what is published was sealed
 //! and is durable on all serving members under one epoch; it ends with a whole record, and has everything that was
-//! acknowledged as durable.
+//! acknowledged as durable. What was published may have been freed since, and the chunk with it: files that are
+//! appended to are cut, moved and encoded like any other.
 use super::chunk::AppendChunk;
 use super::left::{Left, Runs, walk};
 use crate::cluster::Cluster;
@@ -166,7 +167,10 @@ async fn close(
         if !known.open {
             return Ok(closed(known.published));
         }
-        let why = match seal(&cluster, chunk).await {
+        // Of what nobody has any more the file got all that there was, and was cut since, or has it elsewhere: members
+        // delete a chunk that they freed as a whole.
+        let sealed = seal(&cluster, chunk).await.map(|length| length.unwrap_or(known.published));
+        let why = match sealed {
             Ok(length) if length < durable.load(Relaxed).max(known.published) => {
                 format!("a member of {} has only {length} bytes of {}", chunk.id.pg, chunk.id)
             }
@@ -199,13 +203,15 @@ async fn close(
     }
 }
 
-/// Seals the chunk on all serving members under one epoch. Returns what all of them have. The primary first: after that
-/// nothing more is acknowledged, so all that was is on the others when these are asked.
-async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result<u64, String> {
+/// Seals the chunk on all serving members under one epoch. Returns what all of them have; `None`: no one has anything of
+/// it. The primary first: after that nothing more is acknowledged, so all that was is on the others when these are
+/// asked.
+async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result<Option<u64>, String> {
     let view = cluster.view();
     let pg = view.pgs.get(&chunk.id.pg.0).ok_or_else(|| format!("the map does not know {}", chunk.id.pg))?;
     let primary = pg.primary().ok_or_else(|| format!("{} has no serving member", chunk.id.pg))?;
     let mut least = seal_on(cluster.clone(), chunk, pg.epoch, primary).await?;
+    let mut most = least;
     let mut calls = JoinSet::new();
     for disk in pg.serving().filter(|disk| *disk != primary) {
         calls.spawn(seal_on(cluster.clone(), chunk, pg.epoch, disk));
@@ -213,12 +219,12 @@ async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result
     let mut failed = None;
     while let Some(answer) = calls.join_next().await {
         match answer {
-            Ok(Ok(length)) => least = least.min(length),
+            Ok(Ok(length)) => (least, most) = (least.min(length), most.max(length)),
             Ok(Err(why)) => failed = Some(why),
             Err(error) => failed = Some(error.to_string()),
         }
     }
-    failed.map_or(Ok(least), Err)
+    failed.map_or(Ok((most > 0).then_some(least)), Err)
 }
 
 async fn seal_on(

@@ -8,7 +8,7 @@ use super::chunk::{AppendChunk, Asks, DURABLE, NotTaken, PUBLISHABLE, send_long,
 use super::kept::{Kept, Unsynced};
 use super::lanes::Lanes;
 use super::left::Known;
-use super::opening::{find_or_open, is_still_open};
+use super::opening::{find_or_open, forget_open, is_still_open};
 use super::publish::{Publisher, Publishers, publish_all, publish_answered};
 use super::settle;
 use crate::append::open::Avoided;
@@ -289,7 +289,8 @@ impl Task {
             }
             bytes += next.framed.len();
             frames.push(next.framed.clone());
-            kept.extend(self.pending.pop_front().map(|next| Kept { after: self.known_end, ..next }));
+            let after = self.known_end.max(chunk.published);
+            kept.extend(self.pending.pop_front().map(|next| Kept { after, ..next }));
         }
         let level = match self.level {
             RecordLevel::Memory => 0,
@@ -483,6 +484,7 @@ impl Task {
         let file = (self.inode, &*self.path);
         let left = settle::settle(&self.volume, file, chunk, self.durable).await?;
         self.left = self.left.max(chunk.number);
+        forget_open(&self.volume, self.inode, self.lanes.lane, chunk).await;
         let mut doubtful: Vec<Kept> = std::mem::take(&mut self.unresolved);
         doubtful.extend(self.unsynced.take());
         if let Some(after) = doubtful.iter().map(|kept| kept.after).min() {

@@ -13,7 +13,11 @@ const FILE: &[u8] = b"/f";
 const BLOCK: u64 = 4096;
 
 async fn start() -> (FakeCluster, Client, Volume) {
-    let cluster = FakeCluster::local(4, &[Scheme::Replicated(3); 3]);
+    start_with(4).await
+}
+
+async fn start_with(disks: u32) -> (FakeCluster, Client, Volume) {
+    let cluster = FakeCluster::local(disks, &[Scheme::Replicated(3); 3]);
     let client = cluster.connect_local().await;
     let volume = client.volume("default").await.expect("the volume");
     let request = NewFile { mode: 0o100_644, ..NewFile::default() };
@@ -496,4 +500,46 @@ async fn a_small_window_does_not_wait_for_the_second_to_be_over() {
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(3), "20 MiB took {took:?}");
     assert_eq!(read_all(&volume).await.into_values().collect::<Vec<_>>(), [40]);
+}
+
+/// Nobody could append to a file any more of which all was cut, or is encoded and lies elsewhere: its append would stay
+/// open, because members have nothing of its chunk any more. But where one has something the others lack it.
+#[tokio::test(start_paused = true)]
+async fn an_append_of_which_all_was_freed_is_closed() {
+    let (cluster, _client, volume) = start_with(3).await;
+    let free = |disks| {
+        let mut state = cluster.fake.state.lock();
+        state.delete_chunks(disks);
+        state.records.faults = [Some(RecordFault::Refused)].into();
+    };
+    let cut = async || {
+        let mut handle = volume.open(FILE).await.expect("opened");
+        handle.truncate(0).await.expect("cut");
+        handle.close().await.expect("closed");
+    };
+    let append = async |record: &'static [u8]| {
+        let next = appender(&volume, RecordLevel::Durable).await;
+        next.append(record).await?.done().await?;
+        next.close().await
+    };
+    let lives = appender(&volume, RecordLevel::Durable).await;
+    lives.append(b"one").await.expect("taken").done().await.expect("appended");
+    lives.flush().await.expect("visible");
+    cut().await;
+    free(2..=3);
+    let error = append(b"two").await.expect_err("one member has it still");
+    assert!(error.to_string().contains("has only 0 bytes"), "{error}");
+    // Its client believes that the file had nothing of it, and looks for the record where nothing is any more: it is not
+    // known what became of it. Who comes next looks what the file has.
+    free(1..=1);
+    let error = append(b"three").await.expect_err("nothing says where it is");
+    assert!(matches!(error, crate::error::ClientError::Unreadable { .. }), "{error}");
+    append(b"four").await.expect("appended");
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"four"]);
+    // Who looked lately knows that none of its own can be there.
+    cut().await;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    free(1..=3);
+    append(b"five").await.expect("appended");
+    assert_eq!(read_all(&volume).await.into_keys().collect::<Vec<_>>(), [b"five"]);
 }

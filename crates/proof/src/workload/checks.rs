@@ -193,6 +193,7 @@ impl Workload {
         }
         self.check_small()?;
         self.end_moments()?;
+        self.check_encoded()?;
         self.check_volume()?;
         self.upkeep.remove_lost()?;
         self.end_client()?;
@@ -225,7 +226,7 @@ impl Workload {
     }
 
     /// Waits until every member serves and gives every published byte.
-    fn converge(&mut self) -> Result<(), String> {
+    pub(super) fn converge(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         let mut last = String::new();
         while begun.elapsed() < HEAL_PATIENCE {

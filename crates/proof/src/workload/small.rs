@@ -11,7 +11,7 @@ use crate::faults::Planned;
 use crate::file::{difference, fresh_bytes};
 
 /// Names of small files.
-const NAMES: usize = 24;
+pub(super) const NAMES: usize = 24;
 /// Written at a time.
 const AT_ONCE: usize = 10;
 
@@ -56,7 +56,7 @@ pub(super) async fn write_one(
 
 impl Workload {
     /// Some files at the same time, in place of others of these names; then some of all are removed.
-    pub(super) fn write_small(&mut self, mut planned: Option<Planned>) -> Result<(), String> {
+    pub(super) fn write_small(&mut self, planned: Option<Planned>) -> Result<(), String> {
         self.count("rounds of small files");
         let layout = self.layouts[self.rng.index(2)];
         let mut wanted = BTreeMap::new();
@@ -64,6 +64,18 @@ impl Workload {
             let length = 1 + self.rng.index(1 << (6 + self.rng.index(10)));
             wanted.insert(self.rng.index(NAMES), fresh_bytes(&self.rng, length));
         }
+        self.write_these(wanted, layout, planned)?;
+        self.remove_small()?;
+        self.check_small()
+    }
+
+    /// All of these at the same time.
+    pub(super) fn write_these(
+        &mut self,
+        mut wanted: BTreeMap<usize, Vec<u8>>,
+        layout: Layout,
+        mut planned: Option<Planned>,
+    ) -> Result<(), String> {
         for attempt in 0..ATTEMPTS {
             let volume = &self.volume;
             let all = async {
@@ -89,11 +101,10 @@ impl Workload {
                 Some(error) => self.relieve("small files refused", attempt, &error)?,
             }
         }
-        self.remove_small()?;
-        self.check_small()
+        Ok(())
     }
 
-    fn remove_small(&mut self) -> Result<(), String> {
+    pub(super) fn remove_small(&mut self) -> Result<(), String> {
         let doomed: Vec<usize> = self.small.files.keys().copied().filter(|_| self.rng.chance(0.3)).collect();
         for number in doomed {
             for attempt in 0..ATTEMPTS {
