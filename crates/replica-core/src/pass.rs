@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cairn_format::crc_table::blocks_of;
 use cairn_types::{DiskId, Time};
 
 use crate::care::Care;
@@ -21,7 +20,7 @@ use crate::chunk_job::Outcome;
 use crate::disk::DiskOp;
 use crate::input::{Note, Output};
 use crate::message::{Answer, ChunkSum, Refused, Request, Which};
-use crate::reconcile::Purpose;
+use crate::reconcile::{Purpose, is_less};
 use crate::replica::{Owner, Replica, Use};
 use crate::roster::Roster;
 
@@ -290,18 +289,12 @@ fn missing_or_shorter(
     own: &[ChunkSum],
     lists: &BTreeMap<DiskId, Vec<ChunkSum>>,
 ) -> Vec<u32> {
-    let whole = |sum: &&ChunkSum| sum.sealed && sum.length > 0 && sum.freed < blocks_of(sum.length);
-    let mut longest: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut theirs: BTreeMap<u32, Vec<&ChunkSum>> = BTreeMap::new();
     let others = lists.iter().filter(|(disk, _)| **disk != roster.me).flat_map(|(_, chunks)| chunks);
-    for sum in others.filter(whole) {
-        let length = longest.entry(sum.index).or_default();
-        *length = (*length).max(sum.length);
-    }
-    let is_less = |(index, target): &(u32, u64)| match own.iter().find(|sum| sum.index == *index) {
-        None => true,
-        Some(here) if here.sealed => here.length < *target,
-        // Its writer is at it, or its leader is about to seal it.
-        Some(here) => here.made < roster.epoch && entered,
+    others.for_each(|sum| theirs.entry(sum.index).or_default().push(sum));
+    let less = |(index, theirs): &(u32, Vec<&ChunkSum>)| {
+        let of = own.iter().find(|sum| sum.index == *index);
+        is_less(None, (roster.epoch, entered), of, theirs.iter().copied())
     };
-    longest.into_iter().filter(is_less).map(|(index, _)| index).collect()
+    theirs.into_iter().filter(less).map(|(index, _)| index).collect()
 }

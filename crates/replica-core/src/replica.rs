@@ -17,7 +17,7 @@ use cairn_format::pg_state::PgStateRecord;
 use cairn_types::{DiskId, Epoch, ErrorCode, Incarnation, Time};
 
 use crate::care::{Care, Cares};
-use crate::chunk_job::{ChunkJob, Now, Outcome, Progress};
+use crate::chunk_job::{ChunkJob, Outcome, Progress};
 use crate::config::Config;
 use crate::deleted::Deleted;
 use crate::disk::{DiskDone, DiskOp};
@@ -30,7 +30,7 @@ use crate::member_op::{About, Call, Came, MemberOp, from_answer, from_disk};
 use crate::message::{Answer, ChunkSum, Refused, Request, Stamp};
 use crate::overwrites::Overwrites;
 use crate::pass::Pass;
-use crate::reconcile::Purpose;
+use crate::reconcile::{Now, Purpose};
 use crate::role::{Right, Role, Standing};
 use crate::roster::Roster;
 use crate::write::Join;

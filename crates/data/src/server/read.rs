@@ -304,7 +304,7 @@ fn used(member: &Member, chunk: &Arc<Chunk>, found: &ChunkSummary) -> Vec<u32> {
 }
 
 /// A chunk as others hear of it.
-pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
+fn summary(info: &ChunkInfo) -> ChunkSummary {
     ChunkSummary {
         index: info.id.index,
         length: info.length,

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_chunk_core::fence;
-use cairn_format::crc_table::blocks_of;
+use cairn_replica_core::reconcile::{Purpose, Said, Step, Verdict};
+use cairn_replica_core::role::Right;
+use cairn_replica_core::source::Source;
 use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ use super::Inner;
 use super::catch_up_shards::stopping;
 use super::member::Member;
 use super::missing::{Found, Noted, Restored};
+use super::witness::{has_right, own_witness, witness};
 use crate::disk::Chunk;
 use crate::disk::metrics::add;
 
@@ -198,52 +201,42 @@ impl Inner {
 
     /// Rebuilds a shard from those of the other members.
     async fn rebuild_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
-        let holders = self.holders(member, id).await?;
-        let asked = holders.len();
-        if holders.iter().filter(|(_, theirs)| theirs.is_some()).count() >= member.pg.scheme.read_minimum() {
+        let witnesses = self.holders(member, id).await?;
+        let has = witnesses.iter().filter(|theirs| theirs.said.has().is_some()).count();
+        if has >= member.pg.scheme.read_minimum() {
             self.missing.lock().is_elsewhere((member.disk, id));
         }
-        let same = self.bring_shard(member, id, holders).await?;
+        let verdict = self.bring_shard(member, id, witnesses).await?;
         Ok(match member.store.info(id) {
             // Or its writer is at it.
             Some(here) if here.sealed || here.creation_epoch >= member.pg.epoch => Restored::Settled,
-            None if same && asked + 1 == member.pg.scheme.members() => Restored::Nowhere,
+            None if verdict == Verdict::Nowhere => Restored::Nowhere,
+            None if verdict == Verdict::Settled => Restored::Settled,
             _ => Restored::Unsure,
         })
     }
 
     /// Copies a replicated chunk from the member that has most of it.
     async fn copy_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
-        let here = member.store.info(id);
-        let written = here.as_ref().is_some_and(|here| here.creation_epoch >= member.pg.epoch);
-        let enough = here.as_ref().filter(|here| here.sealed).map(|here| here.length);
-        let (mut sources, mut problem, mut open, mut freed) = (Vec::new(), None, false, false);
-        let others: Vec<DiskId> = fence::serving(&member.pg).filter(|other| *other != member.disk).collect();
-        let all = others.len() + 1 == member.pg.scheme.members();
-        for other in others {
-            match self.look_up(member, other, id).await {
-                // An open one comes through the chain, or its primary is about to seal it.
-                Ok(Some(theirs)) if !theirs.sealed => open = true,
-                Ok(Some(theirs)) if theirs.punched_blocks >= u64::from(blocks_of(theirs.length)) => freed = true,
-                Ok(Some(theirs)) => sources.push((theirs.length, other)),
-                Ok(None) => {}
-                Err(error) => problem = Some(error),
-            }
+        let (mut witnesses, mut problem) = (vec![own_witness(member, id)], None);
+        for other in fence::serving(&member.pg).filter(|other| *other != member.disk) {
+            witnesses.push(self.ask_witness(member, other, id).await.unwrap_or_else(|error| {
+                problem = Some(error);
+                witness(member, other, Said::Silent)
+            }));
         }
-        sources.retain(|(length, _)| enough.is_none_or(|enough| *length > enough));
-        sources.sort_unstable_by(|a, b| b.cmp(a));
-        if sources.is_empty() {
-            return match problem {
-                Some(error) => Err(error),
-                None if enough.is_some() || written || freed => Ok(Restored::Settled),
-                None if open || !all || here.is_some() => Ok(Restored::Unsure),
-                None => Ok(Restored::Nowhere),
-            };
-        }
+        let step = match self.decide(member, Purpose::Restore, id, &witnesses) {
+            Verdict::Act(plan) => plan.steps.into_iter().next(),
+            Verdict::Wait => return problem.map_or(Ok(Restored::Unsure), Err),
+            Verdict::Nowhere => return Ok(Restored::Nowhere),
+            _ => return Ok(Restored::Settled),
+        };
+        let Some(Step::Level { source: Source::Copy(mut sources), .. }) = step else {
+            unreachable!("{step:?} brings no copy back")
+        };
         self.missing.lock().is_elsewhere((member.disk, id));
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
         let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(Restored::Unsure) };
-        let mut sources: Vec<DiskId> = sources.into_iter().map(|(_, source)| source).collect();
         let mut outcome = Ok(Restored::Settled);
         for _ in 0..sources.len() {
             match self.copy_chunk(member, &sources, id, member.store.info(id)).await {
@@ -265,7 +258,7 @@ pub(super) fn is_part(member: &Member, id: ChunkId) -> bool {
 
 /// Whether the member serves and a chunk of that index was given out and not freed here.
 fn lacks(member: &Member, id: ChunkId) -> bool {
-    let serves = fence::state_of(&member.pg, member.disk) == Ok(MemberState::Serving) && !member.pg.retired;
+    let serves = has_right(member, member.disk, Right::Restore) && !member.pg.retired;
     serves && id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index)
 }
 
