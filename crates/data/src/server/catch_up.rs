@@ -234,8 +234,7 @@ impl Inner {
                 }
             }
         }
-        let lacking = lacking.into_values().filter(|(_, chunk)| !member.runtime.state.lock().was_deleted(chunk.index));
-        let brings = lacking.map(|(holder, chunk)| self.bring(member, holder, chunk));
+        let brings = lacking.into_values().map(|(holder, chunk)| self.bring(member, holder, chunk));
         Ok(self.bring_several(member, brings, waits).await?.unwrap_or(false))
     }
 
@@ -311,7 +310,7 @@ impl Inner {
         let missing = theirs.length.saturating_sub(member.store.info(id).map_or(0, |here| here.length));
         self.keep_pace(member, missing, 1).await;
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
+        let Some(_bringing) = self.begin_bringing(member, id, theirs.length) else { return Ok(false) };
         match self.copy_chunk(member, sources, id, member.store.info(id)).await {
             // Freed there just now: the next pass sees what is left.
             Err(error) if error.code == ErrorCode::ChunkDeleted => Ok(false),

@@ -153,7 +153,7 @@ impl Inner {
                 Step::Rebuild { range, freed_at, .. } => {
                     self.keep_pace(member, range.end - range.start, sources_of(member)).await;
                     let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-                    let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(Verdict::Wait) };
+                    let Some(_bringing) = self.begin_bringing(member, id, range.end) else { return Ok(Verdict::Wait) };
                     let made = (plan.made, plan.session);
                     same &= self.rebuild_chunk(member, id, &freed_at, made, range.end).await?;
                 }

@@ -28,7 +28,8 @@ impl Inner {
         refused: WireError,
     ) -> Result<(), WireError> {
         let Verdict::Act(plan) = verdict else { return Err(refused) };
-        let same = member.store.info(id).is_none_or(|here| (here.creation_epoch, here.session) == (plan.made, plan.session));
+        let same =
+            member.store.info(id).is_none_or(|here| (here.creation_epoch, here.session) == (plan.made, plan.session));
         let catches_up = fence::syncing(&member.pg).any(|disk| disk == member.disk);
         if !same || !catches_up || !self.can_be_made(member, id, &plan).await? {
             return Err(refused);
@@ -38,12 +39,7 @@ impl Inner {
     }
 
     /// Whether the others have all that the member's own shard is made of, in the epoch of `member`.
-    async fn can_be_made(
-        self: &Arc<Self>,
-        member: &Member,
-        id: ChunkId,
-        plan: &Plan,
-    ) -> Result<bool, WireError> {
+    async fn can_be_made(self: &Arc<Self>, member: &Member, id: ChunkId, plan: &Plan) -> Result<bool, WireError> {
         let Some(Step::Rebuild { range, freed_at, .. }) = plan.steps.last() else { return Ok(false) };
         let _permit = self.copies.acquire().await.map_err(|_| super::catch_up_shards::stopping())?;
         let punched = self.punched_of(member, id, freed_at).await?;

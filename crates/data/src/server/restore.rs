@@ -2,8 +2,7 @@
 //! reader that gets Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has
 //! it brought back from the others in the background.
 //!
-//! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
-//! time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it.
+//! Invariants: only a serving member, only below the high-water mark, never what was freed here; one at a time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it.
 //! What is remembered, and what is told of it, is in [`super::missing`].
 
 use std::collections::BTreeSet;
@@ -52,9 +51,13 @@ impl<'a> Bringing<'a> {
 }
 
 impl Inner {
-    /// `None` when it is being brought already.
-    pub(super) fn begin_bringing(&self, disk: DiskId, id: ChunkId) -> Option<Bringing<'_>> {
-        Bringing::begin(&self.bringing, (disk, id))
+    /// Begins to bring `length` bytes of a chunk; from here on frees of it have to come again. `None`: it is brought
+    /// already, or was freed since it was looked at, or is at this moment.
+    pub(super) fn begin_bringing(&self, member: &Member, id: ChunkId, length: u64) -> Option<Bringing<'_>> {
+        let bringing = Bringing::begin(&self.bringing, (member.disk, id))?;
+        let now = member.runtime.state.lock().now(id.index);
+        let freed = now.freeing || now.freed_up_to > 0 && length <= now.freed_up_to;
+        (!freed).then_some(bringing)
     }
 
     /// Whether a chunk is being copied or rebuilt at this moment.
@@ -179,7 +182,7 @@ impl Inner {
         if !lacks(&member, id) {
             // One that catches up is brought everything, and looks for what is left when it serves.
             let syncs = fence::state_of(&member.pg, disk).is_ok_and(|state| state != MemberState::Serving);
-            let needed = syncs && !member.pg.retired && !member.runtime.state.lock().was_deleted(id.index);
+            let needed = syncs && !member.pg.retired && !member.runtime.state.lock().deleted().is_whole(id.index);
             return Ok(if needed { Restored::Unsure } else { Restored::Settled });
         }
         let before = member.store.info(id).map_or(0, |info| info.length);
@@ -236,7 +239,10 @@ impl Inner {
         };
         self.missing.lock().is_elsewhere((member.disk, id));
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(Restored::Unsure) };
+        let longest = witnesses[1..].iter().filter_map(|theirs| theirs.said.has()).map(|sum| sum.length).max();
+        let Some(_bringing) = self.begin_bringing(member, id, longest.unwrap_or(0)) else {
+            return Ok(Restored::Unsure);
+        };
         let mut outcome = Ok(Restored::Settled);
         for _ in 0..sources.len() {
             match self.copy_chunk(member, &sources, id, member.store.info(id)).await {
@@ -256,10 +262,10 @@ pub(super) fn is_part(member: &Member, id: ChunkId) -> bool {
     !member.is_striped() && member.check_entered().is_ok() && member.store.chunk(id).as_ref().is_some_and(is_old)
 }
 
-/// Whether the member serves and a chunk of that index was given out and not freed here.
+/// Whether the member serves and a chunk of that index was given out and not freed as a whole here.
 fn lacks(member: &Member, id: ChunkId) -> bool {
     let serves = has_right(member, member.disk, Right::Restore) && !member.pg.retired;
-    serves && id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index)
+    serves && id.index < member.pg.high_water && !member.runtime.state.lock().deleted().is_whole(id.index)
 }
 
 #[cfg(test)]

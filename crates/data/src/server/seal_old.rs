@@ -16,8 +16,8 @@ use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc3
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{
-    AppendRequest, AppendResponse, ChunkHeader, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
-    SealRequest, SealResponse,
+    AppendRequest, AppendResponse, ChunkHeader, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, SealRequest,
+    SealResponse,
 };
 use cairn_wire::error::WireError;
 
@@ -317,9 +317,9 @@ impl Inner {
     /// Seals a chunk on one member.
     pub(super) async fn seal_member(&self, member: &Member, disk: DiskId, id: ChunkId) -> Result<(), WireError> {
         if disk == member.disk {
-            let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
+            let length: u64 = wait(|done| member.store.seal(id, done)).await?;
             if member.store.info(id).is_none() {
-                member.runtime.state.lock().note_deleted(id.index);
+                member.runtime.state.lock().note_deleted(id.index, length);
             }
             return Ok(());
         }

@@ -100,7 +100,11 @@ impl Inner {
         let is_other = |theirs: &ChunkSummary| {
             let changed = here.punched_blocks > 0 || theirs.punched_blocks > 0;
             let same_writes = number_in(theirs) == here.overwrite;
-            theirs.sealed && theirs.length == here.length && theirs.table_crc != here.table_crc && same_writes && !changed
+            theirs.sealed
+                && theirs.length == here.length
+                && theirs.table_crc != here.table_crc
+                && same_writes
+                && !changed
         };
         if member.is_striped() || !here.sealed {
             return;

@@ -94,7 +94,7 @@ impl Inner {
     /// What is to be done about a chunk.
     pub(super) fn decide(&self, member: &Member, purpose: Purpose, id: ChunkId, witnesses: &[Witness]) -> Verdict {
         let roster = Roster::of(&member.pg, member.disk, false);
-        let now = Now { skipped: self.skipped(member, id), freed_up_to: 0, freeing: false };
+        let now = Now { skipped: self.skipped(member, id), ..member.runtime.state.lock().now(id.index) };
         reconcile::decide(purpose, &Here::of(&roster, now), witnesses)
     }
 }
