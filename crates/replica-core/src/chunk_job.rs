@@ -16,7 +16,9 @@ use cairn_types::{BLOCK_SIZE, DiskId, Epoch, ErrorCode, SessionId};
 
 use crate::member_op::{About, Call, Came, MemberDone, MemberOp, OwnOp};
 use crate::message::{ChunkSum, Refused, Table};
-use crate::reconcile::{Difference, Here, How, Now, Plan, Purpose, Said, Step, Verdict, Witness, decide, differ, runs_of};
+use crate::reconcile::{
+    Difference, Here, How, Now, Plan, Purpose, Said, Step, Verdict, Witness, decide, differ, runs_of,
+};
 use crate::roster::Roster;
 use crate::source::{Hunt, Source, SourceKind};
 

@@ -42,6 +42,8 @@ type Brought = (u32, Purpose, Vec<(DiskId, Option<ChunkSum>)>);
 pub struct Pass {
     /// As one who serves.
     looks: bool,
+    /// Of the lists that are asked for now.
+    round: u64,
     stage: Stage,
     left: BTreeSet<DiskId>,
     lists: BTreeMap<DiskId, Vec<ChunkSum>>,
@@ -64,8 +66,10 @@ impl<P: Clone> Replica<P> {
             leader.map_or_else(|| roster.others().collect(), |leader| BTreeSet::from([leader]));
         let own = looks && roster.k.is_none();
         let left = asked.iter().copied().chain(own.then_some(self.me)).collect();
+        let round = self.id();
         self.pass = Some(Pass {
             looks,
+            round,
             stage,
             left,
             lists: BTreeMap::new(),
@@ -79,23 +83,29 @@ impl<P: Clone> Replica<P> {
         });
         self.pass_lists(asked, out);
         if own {
-            let used = Use::Pass { epoch: roster.epoch, from: self.me };
+            let used = Use::Pass { round, from: self.me };
             self.disk(DiskOp::List(Which::All), used, out);
         }
         self.pass_goes_on(out);
     }
 
     fn pass_lists(&mut self, asked: BTreeSet<DiskId>, out: &mut Vec<Output<P>>) {
-        let epoch = self.epochs.epoch();
+        let round = self.pass.as_ref().map_or(0, |pass| pass.round);
         for disk in asked {
-            self.ask(disk, Request::List(Which::All), Use::Pass { epoch, from: disk }, out);
+            self.ask(disk, Request::List(Which::All), Use::Pass { round, from: disk }, out);
         }
     }
 
-    pub(crate) fn pass_came(&mut self, from: DiskId, outcome: Result<Answer<P>, Refused>, out: &mut Vec<Output<P>>) {
+    pub(crate) fn pass_came(
+        &mut self,
+        round: u64,
+        from: DiskId,
+        outcome: Result<Answer<P>, Refused>,
+        out: &mut Vec<Output<P>>,
+    ) {
         let epoch = self.epochs.epoch();
         let Some(pass) = self.pass.as_mut() else { return };
-        if !pass.left.remove(&from) {
+        if pass.round != round || !pass.left.remove(&from) {
             return;
         }
         match outcome {
