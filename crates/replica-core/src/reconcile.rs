@@ -261,8 +261,8 @@ fn end(serving: &[&Witness]) -> Verdict {
     let mut sources: Vec<(DiskId, u64)> = holders().map(|(disk, sum)| (disk, sum.length)).collect();
     sources.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
     let longest = sources[0].1;
-    // Nothing is cut off: who has sealed it keeps its length. Who lacks it does not get it: it never acknowledged any of
-    // it, or it was freed there.
+    // Nothing is cut off: who has sealed it keeps its length. Who lacks it does not get it: it never acknowledged any
+    // of it, or it was freed there.
     let open = || holders().filter(|(_, sum)| !sum.sealed);
     let extend = |(target, has): (DiskId, &ChunkSum)| Step::Extend {
         sources: sources.clone(),

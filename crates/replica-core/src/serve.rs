@@ -137,8 +137,8 @@ impl<P: Clone> Replica<P> {
         if self.is_being_brought(index) || here.is_none() && !self.may(Right::FreeAbsent) {
             return Err(Refused::because(ErrorCode::Unavailable));
         }
-        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not heard,
-        // the rest may yet come from somebody who has not freed it: it is told again.
+        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not
+        // heard, the rest may yet come from somebody who has not freed it: it is told again.
         let is_part = here.is_some_and(|seen| !seen.sum.sealed);
         let length = here.map_or(0, |seen| seen.sum.length);
         let beyond = match &what {

@@ -108,8 +108,8 @@ impl Inner {
         Ok(listed(member, &self.list_others(member, id.index.checked_sub(1), 1).await?, id))
     }
 
-    /// Brings the member's shard of one chunk up to what can be rebuilt of what the others have; complete when there was
-    /// nothing to do.
+    /// Brings the member's shard of one chunk up to what can be rebuilt of what the others have; complete when there
+    /// was nothing to do.
     pub(super) async fn bring_shard(
         self: &Arc<Self>,
         member: &Member,

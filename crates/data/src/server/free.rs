@@ -142,8 +142,8 @@ impl Inner {
         }
         let ranges: Vec<(u64, u64)> = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
         let length = here.as_ref().map_or(0, |here| here.length);
-        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not heard,
-        // the rest may yet come from somebody who has not freed it.
+        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not
+        // heard, the rest may yet come from somebody who has not freed it.
         let is_part = here.as_ref().is_some_and(|here| !here.sealed);
         let end = u64::from(blocks_of(length)) * BLOCK_SIZE as u64;
         let beyond = ranges.iter().any(|(offset, bytes)| offset.saturating_add(*bytes) > end);

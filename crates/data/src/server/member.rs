@@ -89,8 +89,8 @@ impl PgMemory {
         true
     }
 
-    /// A chunk is gone, all of which was freed up to `length`: a late repeat of its first append must not make it again,
-    /// nor a copy of somebody who has not heard of it.
+    /// A chunk is gone, all of which was freed up to `length`: a late repeat of its first append must not make it
+    /// again, nor a copy of somebody who has not heard of it.
     pub(crate) fn note_deleted(&mut self, index: u32, length: u64) {
         self.deleted.note(index, length);
     }

@@ -18,8 +18,8 @@ use super::rebuild::{REBUILD_BLOCKS, Rebuild};
 use super::retired::drop_chunk;
 
 impl Inner {
-    /// Makes room for the member's own shard, of which nothing is here by `verdict`; `refused` says what is in its place.
-    /// The next pass rebuilds.
+    /// Makes room for the member's own shard, of which nothing is here by `verdict`; `refused` says what is in its
+    /// place. The next pass rebuilds.
     pub(super) async fn drop_other_shard(
         self: &Arc<Self>,
         member: &Member,

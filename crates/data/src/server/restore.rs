@@ -2,8 +2,9 @@
 //! reader that gets Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has
 //! it brought back from the others in the background.
 //!
-//! Invariants: only a serving member, only below the high-water mark, never what was freed here; one at a time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it.
-//! What is remembered, and what is told of it, is in [`super::missing`].
+//! Invariants: only a serving member, only below the high-water mark, never what was freed here; one at a time,
+//! after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it. What is
+//! remembered, and what is told of it, is in [`super::missing`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -158,9 +158,9 @@ impl Inner {
         Ok(())
     }
 
-    /// As primary, before anything is sent to others: blocks of the serving member with the latest number, the first of
-    /// `sources`. That one has all that was acknowledged, as this one has unless its disk forgot it; and what nobody was
-    /// told of may be there or not. The number `here` stays, so that an interruption begins it anew.
+    /// As primary, before anything is sent to others: blocks of the serving member with the latest number, the first
+    /// of `sources`. That one has all that was acknowledged, as this one has unless its disk forgot it; and what nobody
+    /// was told of may be there or not. The number `here` stays, so that an interruption begins it anew.
     async fn take_later(
         self: &Arc<Self>,
         member: &Member,

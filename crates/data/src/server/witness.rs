@@ -1,4 +1,5 @@
-//! What members say of a chunk, as [`reconcile`] takes it, which decides what is true of it and who gets what from whom.
+//! What members say of a chunk, as [`reconcile`] takes it, which decides what is true of it and who gets what from
+//! whom.
 //!
 //! Invariant: who counts is what [`Role`] says. Not here: how that is carried out (`seal_old.rs`, `copy.rs`,
 //! `catch_up_shards.rs`).
