@@ -11,5 +11,6 @@ mod lingers;
 mod model;
 mod overwrites;
 mod pipes;
+mod simulated;
 mod sizes;
 mod tables;
