@@ -6,7 +6,7 @@ what is printed is the median of the rounds and the ratio to Cairn's with its lo
 the program that works; only processes that this script started are counted. Cairn stores what it acknowledges on three disks; MooseFS acknowledges from memory.
 Ends by itself, ends only what it started.
 Usage, as root, with rustc and git: CAIRN=target/release/cairn bench/posix/beside.py [ROUNDS [FILES_A_PROCESS [DIRECTORY]]]
-MooseFS of Debian: apt-get install moosefs-master moosefs-chunkserver moosefs-client. A phase is too short to count below 5 s: take more files.
+CAIRN_MOUNT_OPTIONS: those of Cairn's mount, as lease=off. MooseFS of Debian: apt-get install moosefs-master moosefs-chunkserver moosefs-client. A phase is too short to count below 5 s: take more files.
 """
 import os, shutil, socket, statistics, subprocess, sys, tempfile, time
 
@@ -16,6 +16,7 @@ PLACE = sys.argv[3] if len(sys.argv) > 3 else None
 PROCESSES = 8
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 CAIRN = os.path.realpath(os.environ.get("CAIRN", f"{SOURCE}/target/release/cairn"))
+OPTIONS = os.environ.get("CAIRN_MOUNT_OPTIONS", "rw")
 # MooseFS takes no chunk servers from 127.0.0.1, so all of it runs in a network of its own, where this is an address too.
 ADDRESS = "10.77.0.1"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -97,7 +98,7 @@ class Cairn(Local):
         if words is None:
             sys.exit(f"cairn dev did not start; its log is {work}/Cairn-server.log")
         address = dict(word.split("=", 1) for word in words.split()[1:])["cluster"]
-        self.start("mount", CAIRN, "mount", "--foreground", f"cairn://{address}/default", self.mount, env=here)
+        self.start("mount", CAIRN, "mount", "--foreground", "-o", OPTIONS, f"cairn://{address}/default", self.mount, env=here)
         until("the mount of Cairn", lambda: os.path.ismount(self.mount))
         subprocess.run([CAIRN, "--cluster", address, "fs", "layout", "set", "r3", "/"], check=True, env=here, stdout=subprocess.DEVNULL)
 

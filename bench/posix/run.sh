@@ -3,6 +3,7 @@
 # Makes its own cluster (three data nodes, three copies) with the release binary unless MOUNT names a directory.
 #     make release && bench/posix/run.sh [SIZE_OF_FIO_FILES [FILES_A_PROCESS]]
 # SOURCE_TREE is the tree that is packed for untar (the sources of the crates that were built, unless set).
+# CAIRN_MOUNT_OPTIONS are options of the mounts, as lease=off.
 # Needs fio (Debian: fio), rustc, root and /dev/fuse.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,7 +34,7 @@ if [ -z "${MOUNT:-}" ]; then
     for _ in $(seq 300); do grep -q '^ready ' "$work/out" && break; sleep 0.1; done
     address=$(sed -n 's/^ready cluster=\([^ ]*\).*/\1/p' "$work/out")
     [ -n "$address" ] || { tail "$work/log" >&2; exit 1; }
-    "$cairn" mount "cairn://$address/default" "$dir"
+    "$cairn" mount -o "${CAIRN_MOUNT_OPTIONS:-rw}" "cairn://$address/default" "$dir"
 fi
 rustc -O --edition 2021 -o "$work/mdops" bench/posix/mdops.rs
 
@@ -129,7 +130,7 @@ if [ -z "${MOUNT:-}" ]; then
     dirs=
     for mount in 1 2 3 4; do
         mkdir "$work/mnt$mount"
-        "$cairn" mount "cairn://$address/default" "$work/mnt$mount"
+        "$cairn" mount -o "${CAIRN_MOUNT_OPTIONS:-rw}" "cairn://$address/default" "$work/mnt$mount"
         dirs=$dirs${dirs:+,}$work/mnt$mount/four-$mount
     done
     settle

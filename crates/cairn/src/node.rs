@@ -228,6 +228,9 @@ impl NodeProcess {
         if let Some(revoking) = &self.revoking {
             revoking.abort();
         }
+        if let Some(meta) = &self.meta {
+            meta.answer_waiting();
+        }
         self.server.shutdown(STOP_GRACE);
         // Its connections are closed: what is still lacking does not come from here.
         self.ending.store(true, Ordering::Relaxed);

@@ -119,6 +119,11 @@ impl Delegate {
         self.number
     }
 
+    /// When a program asked it anything last.
+    pub const fn used(&self) -> Time {
+        self.used
+    }
+
     /// Number of the first item that may not be stored.
     pub const fn stored(&self) -> u64 {
         self.queue.first()

@@ -53,6 +53,8 @@ const NO_CHANGE: &[&str] =
     &["lazytime", "nolazytime", "norelatime", "noiversion", "nomand", "symfollow", "silent", "loud"];
 /// What the kernel shows of every FUSE mount, and mount(8) hands back when it remounts what fstab does not name.
 const SHOWN_BY_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
+/// Whether new directories are led where the options do not say.
+const LEASE_NEW: bool = false;
 /// Smallest memory with which reading and writing at speed works.
 const CACHE_MIN: usize = 16 << 20;
 const CACHE_MAX: usize = 512 << 20;
@@ -96,6 +98,9 @@ pub struct MountOptions {
     /// Directories that are made through it are led by it.
     #[serde(default)]
     pub lease_new: bool,
+    /// Nobody said whether they are: whatever excludes it is heeded.
+    #[serde(default)]
+    pub lease_default: bool,
     /// Changes of directories are durable when they return, whatever `lease` says.
     #[serde(default)]
     pub dirsync: bool,
@@ -137,7 +142,8 @@ impl Default for MountOptions {
             cairn_dir: true,
             close_visible: false,
             spread: false,
-            lease_new: false,
+            lease_new: LEASE_NEW,
+            lease_default: true,
             dirsync: false,
             key: None,
             remount: false,
@@ -158,10 +164,17 @@ impl MountOptions {
                 None => options.set_flag(item)?,
             }
         }
-        if options.lease_new && options.close_visible {
+        if options.lease_default {
+            options.lease_new = LEASE_NEW && !options.excludes_leading();
+        } else if options.lease_new && options.close_visible {
             return Err(Failure::usage("lease=new and close=visible exclude each other: leave one of them out"));
         }
         Ok(options)
+    }
+    /// Whether something was asked for that directories which are led do not give.
+    fn excludes_leading(&self) -> bool {
+        let longest = self.attr_timeout.max(self.entry_timeout).max(self.negative_timeout);
+        self.close_visible || self.read_only || longest > cairn_vfs::LED_TTL_MAX.as_secs_f64()
     }
     fn set_flag(&mut self, flag: &str) -> Result<()> {
         match flag {
@@ -222,11 +235,13 @@ impl MountOptions {
                 "visible" => self.close_visible = true,
                 _ => return Err(Failure::usage(format!("{item}: write close=durable or close=visible"))),
             },
-            "lease" => match value {
-                "off" => self.lease_new = false,
-                "new" => self.lease_new = true,
-                _ => return Err(Failure::usage(format!("{item}: write lease=off or lease=new"))),
-            },
+            "lease" => {
+                (self.lease_new, self.lease_default) = match value {
+                    "off" => (false, false),
+                    "new" => (true, false),
+                    _ => return Err(Failure::usage(format!("{item}: write lease=off or lease=new"))),
+                }
+            }
             "uid" | "gid" => {
                 return Err(Failure::usage(format!(
                     "{item}: files keep their owners; use chown, or mount a sub-directory that the user owns"
@@ -319,7 +334,7 @@ mod tests {
         assert!(visible.vfs().close_visible);
         assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
         let leads = |list| MountOptions::parse([list]).expect("known options").vfs().lease_new;
-        assert!(leads("lease=new") && !leads("rw") && !leads("lease=new,lease=off"));
+        assert!(leads("lease=new") && !leads("rw") && !leads("lease=new,lease=off") && leads("lease=off,lease=new"));
         assert!(!leads("lease=new,sync") && !leads("lease=new,dirsync"), "names would not be durable");
     }
 

@@ -2,6 +2,7 @@
 //!
 //! It gets the connection to the kernel from its supervisor, and opens again what was open before. If the supervisor is
 //! gone it goes on, until the mount is unmounted.
+mod exports;
 mod sessions;
 
 use crate::device::Device;
@@ -113,6 +114,9 @@ async fn serve(mut reader: OwnedReadHalf, writer: &mut OwnedWriteHalf, queues: O
         options.lease_new = false;
     }
     let vfs = Vfs::new(client, volume, options);
+    if spec.options.lease_default && vfs.options().lease_new {
+        exports::heed(&vfs);
+    }
     let memory = (table, queues);
     let worker = Worker::start(&spec, agreed, Device::new(device), memory, vfs, (root, &lanes)).await?;
     link::send(writer, &worker.serving()).await.map_err(io)?;

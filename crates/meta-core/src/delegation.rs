@@ -30,6 +30,7 @@ use crate::limits::DELEGATIONS_MAX;
 use crate::namespace::Namespace;
 use cairn_types::InodeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Feature level from which on there are delegations. Leaders of the level before, which has their formats, tell nobody
@@ -47,6 +48,8 @@ pub(crate) struct Delegations {
     acting: u64,
     /// Those that were in somebody's way since somebody asked. No state.
     wanted: Mutex<BTreeSet<u64>>,
+    /// There are some.
+    is_wanted: AtomicBool,
 }
 
 impl Delegations {
@@ -137,12 +140,14 @@ impl Delegations {
     pub fn want(&self, number: u64) {
         if number != 0 {
             self.wanted().insert(number);
+            self.is_wanted.store(true, Ordering::Release);
         }
     }
 
     pub fn want_all(&self) {
         if !self.is_empty() {
             self.wanted().extend(self.records.keys());
+            self.is_wanted.store(true, Ordering::Release);
         }
     }
 
@@ -312,12 +317,18 @@ impl Namespace {
 impl Namespace {
     /// Sessions, and numbers of their delegations, that are to be ended since somebody asked last.
     pub fn take_wanted_delegations(&self) -> Vec<(u64, u64)> {
+        self.delegations.is_wanted.store(false, Ordering::Release);
         if self.delegations.is_empty() {
             return Vec::new();
         }
         let wanted = std::mem::take(&mut *self.delegations.wanted());
         let of = |number: u64| Some((self.delegations.get(number)?.session, number));
         wanted.into_iter().filter_map(of).collect()
+    }
+
+    /// Whether [`take_wanted_delegations`](Self::take_wanted_delegations) has something to tell.
+    pub fn wants_delegations(&self) -> bool {
+        self.delegations.is_wanted.load(Ordering::Acquire)
     }
 
     /// Whether there are delegations that a request may meet.

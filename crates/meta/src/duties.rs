@@ -95,6 +95,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
         state.expire_lock_waits(now);
         state.expire_change_waits(now);
         state.expire_append_turns(now);
+        state.expire_recall_waits(now);
         if state.leading_term().is_none() {
             continue;
         }
@@ -105,6 +106,7 @@ async fn watch_leases(partition: &Partition, timings: &MetaTimings) {
             state.wanted_delegations.renew_all(now);
             continue;
         }
+        state.tell_wanted();
         end_overdue(partition, now, timings.delegation_wanted).await;
         let silent = state.leases.expired(now, timings.lease, EXPIRE_MAX);
         if silent.is_empty() {

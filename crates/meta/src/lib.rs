@@ -45,6 +45,7 @@ mod openers;
 mod opens;
 mod partition;
 mod places;
+mod recall_waits;
 mod rights;
 mod roster;
 mod schedule;

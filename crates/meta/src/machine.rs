@@ -45,6 +45,9 @@ pub(crate) struct PartitionMachine {
     handed_over: Vec<Work>,
     /// An operation across partitions, or a delegation, has ended here.
     unlocked: bool,
+    /// Delegations are wanted, and sessions with overwrite leases that are.
+    recalls: bool,
+    in_the_way: Vec<u64>,
     /// Files whose contents may have changed, while somebody waits for that.
     changed: Vec<u64>,
 }
@@ -58,6 +61,8 @@ impl PartitionMachine {
             replies: ReplyBatch::new(),
             handed_over: Vec::new(),
             unlocked: false,
+            recalls: false,
+            in_the_way: Vec::new(),
             changed: Vec::new(),
         }
     }
@@ -124,6 +129,8 @@ impl PartitionMachine {
         let wanted = namespace.take_wanted_leases();
         if self.state.leading_term().is_some() {
             self.state.wanted_leases.note(&wanted);
+            self.in_the_way.extend(wanted.iter().map(|(session, _)| *session));
+            self.recalls = namespace.wants_delegations();
         }
         self.state.grown.note(&namespace.take_grown());
         self.state.session_bytes.store(namespace.session_bytes(), Ordering::Relaxed);
@@ -247,6 +254,10 @@ impl StateMachine for PartitionMachine {
         while items.len() > 0 {
             let released = self.apply_some(at, items.by_ref().take(HOLD_ITEMS));
             self.answer();
+            self.state.tell(self.in_the_way.drain(..));
+            if std::mem::take(&mut self.recalls) {
+                self.state.tell_wanted();
+            }
             self.state.locks_released(&released);
             let changed = std::mem::take(&mut self.changed);
             self.state.sizes_changed(&changed, self.state.common.clock.now());

@@ -4,11 +4,10 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use cairn_rpc::Reply;
 use cairn_types::ErrorCode;
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{KeepAliveRequest, KeepAliveResponse, OpenRequest, SetDeferral};
+use cairn_wire::meta::{KeepAliveRequest, OpenRequest, SetDeferral};
 use prost::Message;
 
 use crate::header::Head;
@@ -16,7 +15,7 @@ use crate::partition::{Context, Partition};
 use crate::server::MetaServer;
 
 /// Inodes that one keep-alive names.
-const UNLINKED_MAX: usize = 4096;
+pub(crate) const UNLINKED_MAX: usize = 4096;
 
 impl MetaServer {
     /// Notes an Open's session before it is read. An error is the answer.
@@ -60,33 +59,24 @@ impl MetaServer {
         }
     }
 
-    /// The answer to a keep-alive of a session that uses Open.
+    /// Notes a session that uses Open and is heard. An error is the answer to its keep-alive.
     pub(crate) fn keep_opens_alive(
         &self,
         partition: &Partition,
         head: &Head,
         request: &KeepAliveRequest,
-        lease_ms: u32,
-        reply: Reply,
-    ) {
+    ) -> Result<(), WireError> {
         let state = &partition.state;
         let now = self.common().coarse_now();
-        let (deaths, wanted, delegations) = {
-            let namespace = state.namespace.read();
-            let position = namespace.death_position();
-            if !state.openers.note(head.session, request.acknowledged, position, now) {
-                let error = WireError::new(ErrorCode::Overloaded, "the partition takes no openers now; repeat");
-                return reply.err(error);
-            }
-            if !namespace.is_deferring() {
-                self.ask_to_defer(partition);
-            }
-            let wanted = state.wanted_leases.of(head.session, &namespace);
-            let delegations = state.wanted_delegations.of(head.session, &namespace, now);
-            (namespace.deaths_after(request.acknowledged, UNLINKED_MAX), wanted, delegations)
-        };
-        let (index, unlinked, more) = (deaths.position, deaths.inodes, deaths.more);
-        reply.ok(&KeepAliveResponse { lease_ms, index, unlinked, more, wanted, delegations }, ());
+        let namespace = state.namespace.read();
+        let position = namespace.death_position();
+        if !state.openers.note(head.session, request.acknowledged, position, now) {
+            return Err(WireError::new(ErrorCode::Overloaded, "the partition takes no openers now; repeat"));
+        }
+        if !namespace.is_deferring() {
+            self.ask_to_defer(partition);
+        }
+        Ok(())
     }
 }
 

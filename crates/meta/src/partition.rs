@@ -36,6 +36,7 @@ use crate::load::Load;
 use crate::lock_waits::LockWaits;
 use crate::memory::Memory;
 use crate::openers::Openers;
+use crate::recall_waits::RecallWaits;
 use crate::stage::{StageDesk, StageSettings};
 use crate::stats::MetaStats;
 use crate::striped::StripedLock;
@@ -165,6 +166,7 @@ pub(crate) struct PartitionState {
     pub(crate) append_turns: AppendTurnDesk,
     pub(crate) wanted_leases: WantedLeases,
     pub(crate) wanted_delegations: WantedDelegations,
+    pub(crate) recall_waits: RecallWaits,
     pub(crate) fsck: FsckDesk,
     pub(crate) packs: PackGauges,
     pub(crate) grown: Grown,
@@ -227,6 +229,7 @@ impl PartitionState {
             append_turns: AppendTurnDesk::default(),
             wanted_leases: WantedLeases::default(),
             wanted_delegations: WantedDelegations::default(),
+            recall_waits: RecallWaits::default(),
             fsck: FsckDesk::default(),
             stage: StageDesk::default(),
             packs: PackGauges::default(),
@@ -289,6 +292,7 @@ impl PartitionState {
         self.end_lock_waits();
         self.end_change_waits();
         self.end_append_turns();
+        self.end_recall_waits();
     }
 }
 

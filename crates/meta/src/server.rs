@@ -122,6 +122,13 @@ impl MetaServer {
         look(&self.common().map.read())
     }
 
+    /// Before connections are closed: nothing is kept waiting for news any more.
+    pub fn answer_waiting(&self) {
+        for partition in self.partitions().read().values() {
+            partition.state.close_recall_waits();
+        }
+    }
+
     /// Ends duties and groups; what was acknowledged is durable. Blocks. The files stay.
     pub fn stop(&self) {
         let Some(runtime) = self.runtime.lock().take() else { return };

@@ -16,8 +16,8 @@ use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, KeepAliveRequest, KeepAliveResponse,
-    ShardDirectoryRequest, StatfsRequest, StatfsResponse,
+    EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, KeepAliveRequest, ShardDirectoryRequest,
+    StatfsRequest, StatfsResponse,
 };
 use prost::Message;
 
@@ -146,7 +146,13 @@ impl MetaServer {
         }
         ANSWER.with_borrow_mut(|answer| {
             answer.clear();
-            let mut outcome = partition.state.namespace.read().read(opcode, message, answer);
+            let (mut outcome, wants) = {
+                let namespace = partition.state.namespace.read();
+                (namespace.read(opcode, message, answer), namespace.wants_delegations())
+            };
+            if wants {
+                partition.state.tell_wanted();
+            }
             if opcode == Opcode::Statfs && outcome.is_ok() {
                 outcome = add_unreferenced(partition, message, self.common().coarse_now(), answer);
             }
@@ -300,14 +306,12 @@ impl MetaServer {
             }
         }
         let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
-        if request.soft_holds {
-            return self.keep_opens_alive(partition, head, &request, lease_ms, reply);
+        if request.soft_holds
+            && let Err(error) = self.keep_opens_alive(partition, head, &request)
+        {
+            return reply.err(error);
         }
-        let namespace = partition.state.namespace.read();
-        let wanted = partition.state.wanted_leases.of(head.session, &namespace);
-        let delegations = partition.state.wanted_delegations.of(head.session, &namespace, now);
-        drop(namespace);
-        reply.ok(&KeepAliveResponse { lease_ms, wanted, delegations, ..Default::default() }, ());
+        partition.state.tell_or_wait(head.session, request, lease_ms, reply);
     }
 }
 

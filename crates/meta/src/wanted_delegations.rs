@@ -1,11 +1,12 @@
 //! [`WantedDelegations`]: delegations that are in somebody's way, until their holders ended them. Keep-alives tell
-//! them. One that is wanted for too long is ended by the leader ([`WantedDelegations::overdue`]): a holder that goes on
-//! to renew its session, and does not end it, would keep everybody else out for ever.
+//! them ([`recall_waits`](crate::recall_waits)). One that is wanted for too long is ended by the leader
+//! ([`WantedDelegations::overdue`]): a holder that goes on to renew its session, and does not end it, would keep
+//! everybody else out for ever.
 //!
 //! Memory of one leader: whoever was refused comes again, and a new leader notes it then, and counts from then. There
 //! are no more of them than a partition has delegations. Not here: who leads what, and what is refused (meta-core).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cairn_meta_core::Namespace;
@@ -22,14 +23,22 @@ pub(crate) struct WantedDelegations {
 type Sessions = BTreeMap<u64, BTreeMap<u64, Time>>;
 
 impl WantedDelegations {
-    /// Those that a session is to end, with what came to be in the way of requests and entries since this was asked
-    /// last. What has ended is forgotten.
-    pub(crate) fn of(&self, session: u64, namespace: &Namespace, now: Time) -> Vec<u64> {
+    /// Takes in what came to be in the way of requests and entries since the last time: the sessions that lead it.
+    pub(crate) fn take_in(&self, namespace: &Namespace, now: Time) -> BTreeSet<u64> {
+        let mut sessions = self.sessions.lock();
+        let wanted = namespace.take_wanted_delegations();
+        for (holder, number) in &wanted {
+            sessions.entry(*holder).or_default().entry(*number).or_insert(now);
+        }
+        wanted.into_iter().map(|(holder, _)| holder).collect()
+    }
+
+    /// Those that a session is to end. What has ended is forgotten.
+    pub(crate) fn of(&self, session: u64, namespace: &Namespace) -> Vec<u64> {
         if !namespace.has_delegations() {
             return Vec::new();
         }
         let mut sessions = self.sessions.lock();
-        take_in(&mut sessions, namespace, now);
         let Some(numbers) = sessions.get_mut(&session) else { return Vec::new() };
         numbers.retain(|number, _| namespace.is_led_by(session, *number));
         let wanted: Vec<u64> = numbers.keys().copied().collect();
@@ -45,7 +54,6 @@ impl WantedDelegations {
             return Vec::new();
         }
         let mut sessions = self.sessions.lock();
-        take_in(&mut sessions, namespace, now);
         let mut overdue = Vec::new();
         sessions.retain(|session, numbers| {
             numbers.retain(|number, _| namespace.is_led_by(*session, *number));
@@ -69,11 +77,5 @@ impl WantedDelegations {
     /// Another member leads, or this one from now on.
     pub(crate) fn clear(&self) {
         self.sessions.lock().clear();
-    }
-}
-
-fn take_in(sessions: &mut Sessions, namespace: &Namespace, now: Time) {
-    for (holder, number) in namespace.take_wanted_delegations() {
-        sessions.entry(holder).or_default().entry(number).or_insert(now);
     }
 }

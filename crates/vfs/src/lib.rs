@@ -35,7 +35,7 @@ pub use ops::guard::CutOff;
 pub use ops::io::Place;
 pub use ops::paths::{Listed, ListedPage};
 pub use ops::space::Seek;
-pub use options::{Atime, VfsOptions};
+pub use options::{Atime, LED_TTL_MAX, VfsOptions};
 pub use state::OpenState;
 pub use status::{Space, VfsStatus};
 pub use vfs::{Handle, Opened, ROOT, Vfs};

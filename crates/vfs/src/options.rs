@@ -50,7 +50,7 @@ pub struct VfsOptions {
 /// What may be believed without asking, where directories are led: an answer is given up to three quarters of the lease
 /// after its last renewal, and the rest of it, 5 s, is left. The kernel's time begins when it has the answer, and
 /// clocks may differ.
-const LED_TTL_MAX: Duration = Duration::from_secs(4);
+pub const LED_TTL_MAX: Duration = Duration::from_secs(4);
 
 impl VfsOptions {
     /// With times to live that end before a lease does.

@@ -379,7 +379,19 @@ impl MetaCaller {
         request: EncodedMessage,
         pace: Pace,
     ) -> std::result::Result<EncodedMessage, Failure> {
-        let mut group = PartitionOf { caller: self, to, patience: pace.patience };
+        let mut group = PartitionOf { caller: self, to, patience: pace.patience, waits: false };
+        ask_leader(&self.cluster, &mut group, opcode, &request, pace).await
+    }
+
+    /// The same for what the leader may answer late: nobody else is asked meanwhile.
+    pub(super) async fn patient_attempts(
+        &self,
+        to: To<'_>,
+        opcode: Opcode,
+        request: EncodedMessage,
+        pace: Pace,
+    ) -> std::result::Result<EncodedMessage, Failure> {
+        let mut group = PartitionOf { caller: self, to, patience: pace.patience, waits: true };
         ask_leader(&self.cluster, &mut group, opcode, &request, pace).await
     }
 
@@ -408,6 +420,8 @@ struct PartitionOf<'a> {
     caller: &'a MetaCaller,
     to: To<'a>,
     patience: Duration,
+    /// A late answer is no reason to ask others.
+    waits: bool,
 }
 
 impl Members for PartitionOf<'_> {
@@ -415,7 +429,7 @@ impl Members for PartitionOf<'_> {
         self.to.partition
     }
     fn addresses(&self) -> Vec<String> {
-        self.caller.member_addresses(self.to.partition)
+        if self.waits { Vec::new() } else { self.caller.member_addresses(self.to.partition) }
     }
     fn leader(&self) -> Option<String> {
         self.caller.shared.leaders.lock().get(&self.to.partition).cloned()

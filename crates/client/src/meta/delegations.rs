@@ -36,6 +36,8 @@ use std::time::Duration;
 
 /// Directories that are led at a time; each has a slot of the session for itself.
 const HELD_MAX: usize = 64;
+/// Where they are all taken, one that nobody used for so long makes room for what is made next.
+const UNUSED: Duration = Duration::from_secs(10);
 /// Delegations that were wanted before their grant was known here.
 const DISOWNED_MAX: usize = 1024;
 
@@ -56,6 +58,8 @@ struct Table {
     disowned: BTreeSet<(u32, u64)>,
     /// Nothing more is asked for or entered.
     closed: bool,
+    /// The same, by the mount's wish.
+    rests: bool,
 }
 
 impl Delegations {
@@ -92,17 +96,31 @@ impl Delegations {
         self.all().into_iter().filter(move |held| held.session.id.0 == session)
     }
 
-    /// Whether another one is asked for.
-    fn has_room(&self) -> bool {
-        let table = self.table.lock();
-        !table.closed && table.held.values().filter(|held| !held.is_lost()).count() < HELD_MAX
+    /// Whether another one is asked for. Where there is no room the one that was not used for longest may end.
+    fn has_room(&self, now: Time) -> bool {
+        let held: Vec<_> = {
+            let table = self.table.lock();
+            if table.closed || table.rests {
+                return false;
+            }
+            let held = table.held.values().filter(|held| !held.is_lost());
+            if held.clone().count() < HELD_MAX {
+                return true;
+            }
+            held.cloned().collect()
+        };
+        let oldest = held.iter().map(|held| (held.used(), held)).min_by_key(|(used, _)| *used);
+        if let Some((_, held)) = oldest.filter(|(used, _)| now.since(*used) >= UNUSED) {
+            held.want();
+        }
+        false
     }
 
     /// It is led from now on. False: it was wanted before that was known here, or nothing is to be led any more, and it
     /// is given back.
     fn enter(&self, held: &Arc<Held>, covered: RangeInclusive<u64>) -> bool {
         let mut table = self.table.lock();
-        if table.disowned.remove(&(held.partition, held.number)) || table.closed {
+        if table.disowned.remove(&(held.partition, held.number)) || table.closed || table.rests {
             return false;
         }
         table.held.insert(held.number, held.clone());
@@ -185,6 +203,15 @@ impl Delegations {
         };
         let ends = futures_util::future::join_all(all.iter().map(|held| held.end_quietly()));
         tokio::time::timeout(patience, ends).await.is_ok()
+    }
+
+    /// Whether none begins, and those that are there end; they are not waited for.
+    pub(super) fn rest(&self, rests: bool) {
+        self.table.lock().rests = rests;
+        let ends = if rests { self.all() } else { Vec::new() };
+        for held in ends {
+            held.want();
+        }
     }
 
     /// Behind [`end_all`](Self::end_all).

@@ -33,8 +33,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// A lease is renewed so long after it was renewed last.
 const EVERY: Duration = Duration::from_secs(5);
-/// The same at partitions that gave overwrite leases, of which the session learns so whether one is wanted.
+/// The same at partitions that gave leases or delegations, of which the session learns so whether one is wanted.
 const EVERY_LEASED: Duration = Duration::from_millis(500);
+/// There the answer may come so late, if nothing is wanted before; then the next one is asked for at once.
+const WAIT: Duration = Duration::from_secs(2);
+/// An answer is so much later on the way.
+const WAIT_SLACK: Duration = Duration::from_secs(1);
 /// A partition that did not answer is given up after this, and asked anew after a pause: twice within a lease, and then
 /// some.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -58,34 +62,45 @@ struct Schedule {
     all: BTreeMap<Work, State>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct State {
     running: bool,
     /// How it ended last, and when; `None`: never.
     failed: bool,
     ended: Option<Instant>,
+    /// When it is to be done again, if the partition gave leases.
+    due: Option<Instant>,
+}
+
+/// What is begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Begun {
+    work: Work,
+    /// The partition gave leases, and may answer when one is wanted.
+    waits: bool,
 }
 
 impl Schedule {
     /// What is to be begun now, and when to look again.
-    fn next(&mut self, session: &Session, now: Instant) -> (Vec<Work>, Instant) {
+    fn next(&mut self, session: &Session, now: Instant) -> (Vec<Begun>, Instant) {
         let leased = session.leases.partitions();
-        let pause = |work: Work, failed: bool| match work {
-            _ if failed => AGAIN,
-            Work::Renew(partition) if leased.contains(&partition) => EVERY_LEASED,
-            _ => EVERY,
-        };
         let (mut begin, mut wake) = (Vec::new(), now + EVERY);
         let partitions = session.partitions().into_iter().map(Work::Renew);
         for work in session.is_unannounced().then_some(Work::Announce).into_iter().chain(partitions) {
-            let state = self.all.entry(work).or_insert(State { running: false, failed: false, ended: None });
-            let due = state.ended.map_or(now, |ended| ended + pause(work, state.failed));
+            let state = self.all.entry(work).or_default();
+            let waits = matches!(work, Work::Renew(partition) if leased.contains(&partition));
+            let due = match state.ended {
+                None => now,
+                Some(ended) if state.failed => ended + AGAIN,
+                Some(ended) if waits => state.due.unwrap_or(ended + EVERY_LEASED),
+                Some(ended) => ended + EVERY,
+            };
             if state.running {
                 continue;
             }
             if due <= now {
                 state.running = true;
-                begin.push(work);
+                begin.push(Begun { work, waits });
             } else {
                 wake = wake.min(due);
             }
@@ -94,10 +109,11 @@ impl Schedule {
     }
 
     /// When it may be due again at the earliest, and whether it was the first time that it failed.
-    fn done(&mut self, work: Work, failed: bool, ended: Instant) -> (Instant, bool) {
-        let before = self.all.insert(work, State { running: false, failed, ended: Some(ended) });
-        let again = if failed { AGAIN } else { EVERY_LEASED };
-        (ended + again, failed && before.is_none_or(|state| !state.failed))
+    fn done(&mut self, work: Work, outcome: &Result<Option<Instant>>, ended: Instant) -> (Instant, bool) {
+        let (failed, due) = (outcome.is_err(), outcome.as_ref().ok().copied().flatten());
+        let before = self.all.insert(work, State { running: false, failed, ended: Some(ended), due });
+        let again = if failed { ended + AGAIN } else { due.unwrap_or(ended + EVERY_LEASED) };
+        (again, failed && before.is_none_or(|state| !state.failed))
     }
 }
 
@@ -123,11 +139,11 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
                     caller.delegations().session_ended(session.id.0);
                     return;
                 }
-                let (due, first) = schedule.done(work, outcome.is_err(), Instant::now());
+                let (due, first) = schedule.done(work, &outcome, Instant::now());
                 match outcome {
                     Err(error) if first => tracing::warn!(%error, "the session could not be renewed; trying again"),
                     Err(error) => tracing::debug!(%error, "the session still could not be renewed; trying again"),
-                    Ok(()) => {}
+                    Ok(_) => {}
                 }
                 wake = wake.min(due);
                 continue;
@@ -140,28 +156,29 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
         }
         let begin;
         (begin, wake) = schedule.next(&session, Instant::now());
-        for work in begin {
-            running.push(carry_out(work, caller.clone(), session.clone(), places.clone()));
+        for begun in begin {
+            running.push(carry_out(begun, caller.clone(), session.clone(), places.clone()));
         }
     }
 }
 
-fn has_ended(outcome: &Result<()>) -> bool {
+fn has_ended<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(ClientError::Remote { error, .. }) if error.code == ErrorCode::SessionEnded)
 }
 
-type Done = (Work, Result<()>);
+/// When it is to be done again, if the partition goes on to give leases.
+type Done = (Work, Result<Option<Instant>>);
 
 fn carry_out(
-    work: Work,
+    Begun { work, waits }: Begun,
     caller: Arc<MetaCaller>,
     session: Arc<Session>,
     places: Arc<Semaphore>,
 ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
     Box::pin(async move {
         let outcome = match work {
-            Work::Announce => caller.announce(&session).await,
-            Work::Renew(partition) => renew_in_turn(&caller, &session, partition, &places).await,
+            Work::Announce => caller.announce(&session).await.map(|()| None),
+            Work::Renew(partition) => renew_in_turn(&caller, &session, (partition, waits), &places).await,
         };
         (work, outcome)
     })
@@ -171,12 +188,13 @@ fn carry_out(
 async fn renew_in_turn(
     caller: &Arc<MetaCaller>,
     session: &Arc<Session>,
-    partition: u32,
+    (partition, waits): (u32, bool),
     places: &Semaphore,
-) -> Result<()> {
+) -> Result<Option<Instant>> {
     let place = places.acquire().await;
     let patience = caller.cluster.patience.min(PATIENCE);
-    let mut renewal = pin!(renew(caller, session, partition, patience));
+    let wait = if waits { WAIT.min(patience / 2) } else { Duration::ZERO };
+    let mut renewal = pin!(renew_or_wait(caller, session, partition, (patience, wait)));
     if let Ok(outcome) = timeout(LATE, &mut renewal).await {
         return outcome;
     }
@@ -187,23 +205,39 @@ async fn renew_in_turn(
 /// Keep-alives of one partition that follow each other at once because it named unlinked inodes.
 const RENEW_ROUNDS: u32 = 64;
 
-/// Renews the lease at one partition, which has so long for each answer. What it names as unlinked and is open here is
-/// held before it is acknowledged.
+/// Renews the lease at one partition, which has so long for each answer.
 pub(crate) async fn renew(
     caller: &Arc<MetaCaller>,
     session: &Arc<Session>,
     partition: u32,
     patience: Duration,
 ) -> Result<()> {
+    renew_or_wait(caller, session, partition, (patience, Duration::ZERO)).await.map(|_| ())
+}
+
+/// The same; where nothing is wanted it may take so long. What the partition names as unlinked and is open here is held
+/// before it is acknowledged. When it is to be asked again: at once, if it waits for what is wanted.
+async fn renew_or_wait(
+    caller: &Arc<MetaCaller>,
+    session: &Arc<Session>,
+    partition: u32,
+    (patience, wait): (Duration, Duration),
+) -> Result<Option<Instant>> {
+    let mut again = None;
     for _ in 0..RENEW_ROUNDS {
         let acknowledged = session.soft.acknowledged(partition);
         let request = KeepAliveRequest {
             header: Some(caller.header(partition, session.id, 0, 0)),
             soft_holds: acknowledged.is_some(),
             acknowledged: acknowledged.unwrap_or(0),
+            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+            heard: session.leases.heard(partition),
         };
-        let sent = caller.cluster.clock.now();
+        let (sent, begun) = (caller.cluster.clock.now(), Instant::now());
         let answer = ask(caller, partition, &request, patience).await?;
+        let is_new = session.leases.hear(partition, &answer.delegations);
+        // What is told over and over is no reason to ask without a pause.
+        again = answer.waits.then(|| if is_new { begun } else { begun + EVERY_LEASED });
         session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
         caller.delegations().renewed(session, partition, sent);
         for number in answer.delegations.iter().filter(|number| !caller.delegations().wanted(partition, **number)) {
@@ -215,17 +249,17 @@ pub(crate) async fn renew(
             }
         }
         if acknowledged.is_none() {
-            return Ok(());
+            break;
         }
         for inode in session.soft.to_hold(partition, answer.index, &answer.unlinked) {
             hold_unlinked(caller, session, partition, inode).await?;
         }
         session.soft.acknowledge(partition, answer.index);
         if answer.unlinked.is_empty() && !answer.more {
-            return Ok(());
+            break;
         }
     }
-    Ok(())
+    Ok(again)
 }
 
 /// Sends a keep-alive, which may be repeated freely.
@@ -236,9 +270,16 @@ pub(super) async fn ask(
     patience: Duration,
 ) -> Result<KeepAliveResponse> {
     let what = || format!("renewing the session at partition p{partition}");
-    let pace = Pace { patience, ..caller.patient() };
-    let attempts = caller.attempts(To::from(partition), Opcode::KeepAlive, EncodedMessage::of(request), pace);
-    let last = match timeout(patience, attempts).await {
+    let (to, message) = (To::from(partition), EncodedMessage::of(request));
+    let asked = async {
+        let pace = Pace { patience, ..caller.patient() };
+        if request.wait_ms == 0 {
+            return caller.attempts(to, Opcode::KeepAlive, message, pace).await;
+        }
+        let attempt = Duration::from_millis(request.wait_ms.into()) + WAIT_SLACK;
+        caller.patient_attempts(to, Opcode::KeepAlive, message, Pace { attempt, ..pace }).await
+    };
+    let last = match timeout(patience, asked).await {
         Ok(Ok(answer)) => return answer.answer(&what()),
         Ok(Err(Failure::Final { error, .. })) => {
             return Err(ClientError::Remote { what: what(), error: Refusal::of_wire(error) });

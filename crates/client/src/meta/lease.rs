@@ -95,6 +95,8 @@ struct Table {
     good_until: BTreeMap<u32, Time>,
     /// Partitions that gave delegations, and how many.
     led: BTreeMap<u32, usize>,
+    /// Which of them they want back, as they said last.
+    heard: BTreeMap<u32, Vec<u64>>,
 }
 
 impl Leases {
@@ -106,7 +108,7 @@ impl Leases {
         }
         table.held.insert((lease.partition, lease.inode), Arc::downgrade(lease));
         drop(table);
-        self.taken.notify_waiters();
+        self.taken.notify_one();
         true
     }
     /// The partition wants a lease back. True if whoever has it was told; otherwise it is to be given back now.
@@ -152,7 +154,7 @@ impl Leases {
     /// The partition gave a delegation.
     pub(crate) fn leads(&self, partition: u32) {
         *self.table.lock().led.entry(partition).or_default() += 1;
-        self.taken.notify_waiters();
+        self.taken.notify_one();
     }
     /// It is over.
     pub(crate) fn leads_no_more(&self, partition: u32) {
@@ -163,6 +165,19 @@ impl Leases {
                 table.led.remove(&partition);
             }
         }
+    }
+    /// Delegations that a partition wants back, as it said last.
+    pub(crate) fn heard(&self, partition: u32) -> Vec<u64> {
+        self.table.lock().heard.get(&partition).cloned().unwrap_or_default()
+    }
+    /// It says so of these. True if one of them is new.
+    pub(crate) fn hear(&self, partition: u32, delegations: &[u64]) -> bool {
+        let mut table = self.table.lock();
+        let before = table.heard.remove(&partition).unwrap_or_default();
+        if !delegations.is_empty() {
+            table.heard.insert(partition, delegations.to_vec());
+        }
+        delegations.iter().any(|number| !before.contains(number))
     }
     /// Partitions that gave some, or delegations: there it is worth asking often whether one is wanted.
     pub(crate) fn partitions(&self) -> BTreeSet<u32> {

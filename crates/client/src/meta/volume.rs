@@ -119,6 +119,10 @@ impl Volume {
     pub async fn end_leading(&self, patience: Duration) -> bool {
         self.caller.end_leading(patience).await
     }
+    /// Whether this client leads nothing for the time being. What it leads ends, and is not waited for.
+    pub fn rest_leading(&self, rests: bool) {
+        self.caller.rest_leading(rests);
+    }
     /// Behind [`end_leading`](Self::end_leading): directories that are made from now on may be led.
     pub fn lead_again(&self) {
         self.caller.lead_again();

@@ -40,6 +40,8 @@ pub fn one(mount: &Value) -> String {
         line("open handles", vfs["handles"].to_string());
         line("unwritten", format!("{} bytes, {} under way", vfs["dirty_bytes"], vfs["writing_bytes"]));
         line("under way", format!("{} requests", worker["in_flight"]));
+        let (led, unstored) = (&vfs["led_directories"], &vfs["unstored_changes"]);
+        line("leads", format!("{led} directories, {unstored} changes not stored yet"));
         if let Some(error) = vfs["last_error"].as_str() {
             line("last error", error.to_owned());
         }

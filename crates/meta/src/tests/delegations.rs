@@ -7,7 +7,7 @@ use cairn_wire::meta::*;
 
 use super::fixture::{Caller, Cluster, eventually, quick};
 use crate::config::MetaTimings;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Makes a directory that the session leads, as soon as all members are known to understand that.
 pub(super) fn lead(caller: &mut Caller) -> u64 {
@@ -54,7 +54,8 @@ fn looks(cluster: &Cluster, caller: &Caller, inode: u64) -> bool {
 /// What keep-alives say that the session is to end: with and without opens that are not in the log.
 fn wanted(caller: &Caller) -> Vec<u64> {
     let ask = |soft_holds| {
-        let request = KeepAliveRequest { header: Some(caller.read_header()), soft_holds, acknowledged: 0 };
+        let request =
+            KeepAliveRequest { header: Some(caller.read_header()), soft_holds, ..KeepAliveRequest::default() };
         caller.call::<KeepAliveResponse>(Opcode::KeepAlive, &request).expect("renewed").delegations
     };
     let (plain, soft) = (ask(false), ask(true));
@@ -87,6 +88,53 @@ fn a_wanted_delegation_is_told_until_it_ends() {
     eventually("word to who waits across partitions", || state.across.ends() != ends);
     assert!(wanted(&first).is_empty(), "what has ended is not asked for");
     assert!(looks(&cluster, &second, number));
+}
+
+/// Whoever looks would wait for the holder's next keep-alive, or the holder ask again and again while it stores.
+#[test]
+fn a_keep_alive_that_waits_tells_what_is_wanted_at_once() {
+    let mut cluster = Cluster::with(3, quick(), |config| config);
+    let (mut first, second) = (cluster.caller(1), cluster.caller(2));
+    let number = lead(&mut first);
+    let waits = |wait_ms: u32, heard: Vec<u64>| {
+        let (header, began) = (Some(first.read_header()), Instant::now());
+        let request = KeepAliveRequest { header, wait_ms, heard, ..KeepAliveRequest::default() };
+        let answer = first.call::<KeepAliveResponse>(Opcode::KeepAlive, &request);
+        (answer.map(|answer| (answer.waits, answer.delegations)), began.elapsed())
+    };
+    let (answer, took) = waits(400, Vec::new());
+    assert_eq!(answer, Ok((true, Vec::new())));
+    assert!(took >= Duration::from_millis(300), "nothing was wanted, and it was answered after {took:?}");
+    let (answer, told_at, looked_at) = std::thread::scope(|scope| {
+        let told = scope.spawn(|| (waits(1_500, Vec::new()).0, Instant::now()));
+        std::thread::sleep(Duration::from_millis(500));
+        let looked_at = Instant::now();
+        assert!(!looks(&cluster, &second, number));
+        let (answer, told_at) = told.join().expect("answered");
+        (answer, told_at, looked_at)
+    });
+    assert_eq!(answer, Ok((true, vec![number])));
+    let took = told_at.saturating_duration_since(looked_at);
+    assert!(took < Duration::from_millis(700), "{took:?}: only when its time was over");
+    let (answer, took) = waits(400, vec![number]);
+    assert_eq!(answer, Ok((true, vec![number])), "until it has ended");
+    assert!(took >= Duration::from_millis(300), "it knows, and was answered after {took:?}");
+    assert_eq!(waits(1_500, vec![number + 1]).0, Ok((true, vec![number])), "it knows of another one");
+    // Nor does a process that ends, or a leader that is none any more.
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| waits(1_500, vec![number]).1);
+        std::thread::sleep(Duration::from_millis(300));
+        cluster.meta(cluster.leader()).answer_waiting();
+        let took = told.join().expect("answered");
+        assert!(took < Duration::from_millis(1_300), "{took:?}: only when its time was over");
+    });
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| waits(1_500, vec![number]).0);
+        std::thread::sleep(Duration::from_millis(300));
+        let leader = cluster.leader();
+        cluster.kill(leader);
+        told.join().expect("answered").expect("by another one");
+    });
 }
 
 /// A client that goes on to run, and never gives back what it leads, would keep everybody else out for ever.

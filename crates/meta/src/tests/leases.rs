@@ -26,7 +26,8 @@ fn lease(caller: &mut Caller, inode: u64, give: u64) -> u64 {
 /// What keep-alives say that the session is to give back: with and without opens that are not in the log.
 fn wanted(caller: &Caller) -> Vec<u64> {
     let ask = |soft_holds| {
-        let request = KeepAliveRequest { header: Some(caller.read_header()), soft_holds, acknowledged: 0 };
+        let request =
+            KeepAliveRequest { header: Some(caller.read_header()), soft_holds, ..KeepAliveRequest::default() };
         caller.call::<KeepAliveResponse>(Opcode::KeepAlive, &request).expect("renewed").wanted
     };
     let (plain, soft) = (ask(false), ask(true));

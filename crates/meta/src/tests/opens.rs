@@ -29,7 +29,8 @@ fn open(caller: &Caller, inode: u64, acknowledged: u64) -> OpenResponse {
 }
 
 fn keep_alive(caller: &Caller, acknowledged: u64) -> KeepAliveResponse {
-    let request = KeepAliveRequest { header: Some(caller.read_header()), soft_holds: true, acknowledged };
+    let header = Some(caller.read_header());
+    let request = KeepAliveRequest { header, soft_holds: true, acknowledged, ..KeepAliveRequest::default() };
     caller.call(Opcode::KeepAlive, &request).expect("renewed")
 }
 

@@ -56,6 +56,10 @@ impl Vfs {
     pub async fn end_leading(&self, patience: Duration) -> bool {
         self.inner.volume.end_leading(patience).await
     }
+    /// Whether no directory is led for the time being.
+    pub fn rest_leading(&self, rests: bool) {
+        self.inner.volume.rest_leading(rests);
+    }
     /// Behind [`end_leading`](Self::end_leading): new directories may be led.
     pub fn lead_again(&self) {
         self.inner.volume.lead_again();

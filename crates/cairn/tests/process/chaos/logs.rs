@@ -34,6 +34,7 @@ pub const EXPECTED: &[Expected] = &[
     line("the manager asks this node to register again", "it was away for longer than the time-out"),
     line("still waiting to be registered", "it is started while managers are away"),
     line("chunks are here that the primary lacks", "files were removed while the member was away"),
+    line("this server has no [security] in its configuration", "its network is of this run alone"),
     line("this process stood still; all sessions get a new lease", "processes are stopped"),
     line("the disk has no room for what its journal keeps", "disks fill up"),
     line("how far the disk was scrubbed could not be kept", "disks fill up"),

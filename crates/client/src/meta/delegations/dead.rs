@@ -60,7 +60,7 @@ impl DeadSession {
     async fn end_wanted_at(&self, partition: u32) {
         let (caller, session) = (&self.caller, &self.session);
         let header = Some(caller.header(partition, session.id, 0, 0));
-        let request = KeepAliveRequest { header, soft_holds: false, acknowledged: 0 };
+        let request = KeepAliveRequest { header, ..KeepAliveRequest::default() };
         // What is not heard now is heard the next time.
         let Ok(answer) = keep_alive::ask(caller, partition, &request, PATIENCE).await else { return };
         for number in answer.delegations {

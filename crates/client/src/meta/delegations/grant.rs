@@ -15,9 +15,9 @@ const IDS: u32 = 256;
 
 impl Delegations {
     /// What a Mkdir in a directory asks for, if there is room for another delegation.
-    pub(in crate::meta) fn ask(&self, parent: u64) -> Option<DelegationAsk> {
+    pub(in crate::meta) fn ask(&self, parent: u64, now: Time) -> Option<DelegationAsk> {
         // Below a directory that is led everything is led with it.
-        let is_new = self.of(parent).is_none() && self.has_room();
+        let is_new = self.of(parent).is_none() && self.has_room(now);
         is_new.then_some(DelegationAsk { ids: IDS, token: 0, level: FEATURE_LEVEL })
     }
 }

@@ -180,6 +180,11 @@ impl Held {
         !is_over
     }
 
+    /// When a program asked it anything last.
+    pub(super) fn used(&self) -> Time {
+        self.core.lock().machine.used()
+    }
+
     pub(super) fn renewed(&self, sent: Time) {
         self.step(&mut self.core.lock(), Input::Renewed { sent });
     }

@@ -300,6 +300,53 @@ async fn who_ends_leading_asks_for_nothing_until_it_leads_again() {
     assert_eq!(volume.caller.led_by(again.inode), Some(again.inode));
 }
 
+async fn make_directory(volume: &Volume, name: &str) -> u64 {
+    let made = volume.mkdir_masked(ROOT, name.as_bytes(), name.as_bytes(), 0o755, 0, 0).await.expect("made");
+    made.attributes.inode
+}
+
+/// An archive with many directories would be unpacked fast at first, and then slowly for minutes.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_uses_makes_room_for_what_is_made() {
+    let (_cluster, (_first, volume), _second) = start().await;
+    let mut tops = Vec::new();
+    for number in 0..64 {
+        tops.push(make_directory(&volume, &format!("d{number}")).await);
+    }
+    assert!(tops.iter().all(|top| volume.caller.led_by(*top) == Some(*top)), "{:?}", volume.led_counts());
+    let more = make_directory(&volume, "more").await;
+    assert_eq!(volume.caller.led_by(more), None, "all are in use");
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    for top in tops.iter().filter(|top| **top != tops[40]) {
+        make_file(&volume, *top, "f").await;
+    }
+    make_directory(&volume, "wants room").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(volume.caller.led_by(tops[40]), None, "nobody used it");
+    let last = make_directory(&volume, "last").await;
+    assert_eq!((volume.caller.led_by(last), volume.led_counts().0), (Some(last), 64));
+}
+
+/// A mount whose clients are those of another server would answer them what is not durable.
+#[tokio::test(start_paused = true)]
+async fn who_rests_leads_nothing_until_it_goes_on() {
+    let (_cluster, (_first, volume), (_second, other)) = start().await;
+    let top = make_top(&volume).await;
+    make_file(&volume, top.inode, "f").await;
+    volume.rest_leading(true);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(volume.led_counts(), (0, 0));
+    assert!(other.stat(b"/top/f", true).await.is_ok(), "nothing is lost");
+    let plain = make_directory(&volume, "plain").await;
+    assert_eq!(volume.caller.led_by(plain), None);
+    volume.lead_again();
+    let plain = make_directory(&volume, "plain too").await;
+    assert_eq!(volume.caller.led_by(plain), None, "it rests, whoever hands over what");
+    volume.rest_leading(false);
+    let again = make_directory(&volume, "again").await;
+    assert_eq!(volume.caller.led_by(again), Some(again));
+}
+
 /// A hand-over would fail for what was lost long ago.
 #[tokio::test(start_paused = true)]
 async fn what_was_lost_is_no_error_of_the_end() {

@@ -178,6 +178,10 @@ impl MetaCaller {
         self.shared.delegations.end_all(patience).await
     }
 
+    pub(in crate::meta) fn rest_leading(&self, rests: bool) {
+        self.shared.delegations.rest(rests);
+    }
+
     pub(in crate::meta) fn lead_again(&self) {
         self.shared.delegations.lead_again();
     }

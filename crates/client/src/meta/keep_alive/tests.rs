@@ -21,6 +21,9 @@ struct Partitions {
     state: Mutex<State>,
 }
 
+/// The same, of servers that wait where they are asked to.
+struct Waiting(Arc<Partitions>);
+
 #[derive(Default)]
 struct State {
     silent: BTreeSet<u32>,
@@ -30,6 +33,11 @@ struct State {
     heard: BTreeMap<u32, Instant>,
     longest: BTreeMap<u32, Duration>,
     ended: BTreeSet<u32>,
+    /// The servers wait for what is wanted, and this is.
+    waits: bool,
+    wanted: Vec<u64>,
+    /// What was told, and when.
+    told: Vec<(Vec<u64>, Instant)>,
 }
 
 impl Partitions {
@@ -56,6 +64,20 @@ impl Partitions {
         Some(Ok(KeepAliveResponse { lease_ms, ..Default::default() }.encode_to_vec()))
     }
 
+    /// What a server answers to a keep-alive that may wait.
+    async fn wait(&self, request: KeepAliveRequest) -> KeepAliveResponse {
+        let until = Instant::now() + Duration::from_millis(request.wait_ms.into());
+        loop {
+            let delegations = self.state.lock().wanted.clone();
+            if Instant::now() >= until || delegations.iter().any(|number| !request.heard.contains(number)) {
+                self.state.lock().told.push((delegations.clone(), Instant::now()));
+                let lease_ms = LEASE.as_millis() as u32;
+                return KeepAliveResponse { lease_ms, delegations, waits: true, ..Default::default() };
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     fn widen(&self, map: &mut ClusterMap) {
         for id in 1..=self.last {
             let (inode_first, inode_last) = ((u64::from(id - 1) << 32).max(1), (u64::from(id) << 32) - 1);
@@ -66,6 +88,21 @@ impl Partitions {
             map.partitions.retain(|known| known.id != id);
             map.partitions.push(partition);
         }
+    }
+}
+
+impl LocalServers for Waiting {
+    fn call(&self, address: &str, opcode: u16, message: &[u8], payload: &[u8], deadline: Duration) -> LocalCall {
+        let answer = self.0.call(address, opcode, message, payload, deadline);
+        if opcode != Opcode::KeepAlive.code() || !self.0.state.lock().waits {
+            return answer;
+        }
+        let (partitions, request) = (self.0.clone(), KeepAliveRequest::decode(message).expect("a keep-alive"));
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            answer.message = partitions.wait(request).await.encode_to_vec().into();
+            Ok(answer)
+        })
     }
 }
 
@@ -125,7 +162,7 @@ async fn setup(last: u32, silent: impl IntoIterator<Item = u32>) -> Setup {
     let state = Mutex::new(State { silent: silent.into_iter().collect(), ..State::default() });
     let partitions = Arc::new(Partitions { servers: cluster.fake.clone(), last, state });
     let options = ConnectOptions::new(vec![cluster.manager()]);
-    let client = FakeCluster::try_connect(partitions.clone(), options).await.expect("connected");
+    let client = FakeCluster::try_connect(Arc::new(Waiting(partitions.clone())), options).await.expect("connected");
     let volume = client.volume("default").await.expect("the volume");
     let session = volume.caller.session().await.expect("a session");
     for partition in 1..=last {
@@ -209,4 +246,37 @@ async fn a_session_ends_at_all_partitions_at_once() {
     let patience = s.volume.caller.cluster.patience;
     assert!(begun.elapsed() < patience * 2, "{:?}", begun.elapsed());
     assert_eq!(s.partitions.state.lock().ended.len(), 198);
+}
+
+/// Who looks into a led directory would wait for the holder's next keep-alive; or keep-alives would follow each other
+/// while a directory is being stored, and where servers are older.
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_is_heard_at_once_where_servers_wait() {
+    let s = setup(1, []).await;
+    let asked = || s.partitions.state.lock().asked.get(&1).copied().unwrap_or_default();
+    s.session.leases.leads(1);
+    tokio::time::sleep(LEASE).await;
+    let older = asked();
+    assert!((30..=42).contains(&older), "{older}: older servers are asked every half second");
+    s.partitions.state.lock().waits = true;
+    tokio::time::sleep(LEASE).await;
+    let quiet = asked() - older;
+    assert!((8..=14).contains(&quiet), "{quiet}: each waits for two seconds, and the next follows");
+    for numbers in [vec![7], vec![7, 8]] {
+        s.partitions.state.lock().wanted = numbers.clone();
+        let wanted_at = Instant::now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = s.partitions.state.lock().told.iter().find(|(told, _)| *told == numbers).map(|(_, at)| *at);
+        let took = told.expect("it is told").saturating_duration_since(wanted_at);
+        assert!(took < Duration::from_millis(50), "{numbers:?} after {took:?}");
+    }
+    let before = asked();
+    tokio::time::sleep(LEASE).await;
+    let again = asked() - before;
+    assert!((8..=14).contains(&again), "{again}: what is known is no news");
+    s.session.leases.leads_no_more(1);
+    tokio::time::sleep(LEASE).await;
+    let before = asked();
+    tokio::time::sleep(LEASE).await;
+    assert!(asked() - before <= 5, "it leads nothing any more");
 }

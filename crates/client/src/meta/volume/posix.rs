@@ -229,8 +229,8 @@ impl Volume {
         partition: u32,
     ) -> Result<MadeAt> {
         let asks = self.leads && partition == 0;
-        let ask = if asks { self.caller.delegations().ask(parent) } else { None };
         let sent = self.cluster().clock.now();
+        let ask = if asks { self.caller.delegations().ask(parent, sent) } else { None };
         let made = name.to_vec();
         let make = |header| {
             let header = Some(header);
