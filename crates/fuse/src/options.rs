@@ -54,7 +54,7 @@ const NO_CHANGE: &[&str] =
 /// What the kernel shows of every FUSE mount, and mount(8) hands back when it remounts what fstab does not name.
 const SHOWN_BY_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
 /// Whether new directories are led where the options do not say.
-const LEASE_NEW: bool = false;
+const LEASE_NEW: bool = true;
 /// Smallest memory with which reading and writing at speed works.
 const CACHE_MIN: usize = 16 << 20;
 const CACHE_MAX: usize = 512 << 20;
@@ -334,8 +334,28 @@ mod tests {
         assert!(visible.vfs().close_visible);
         assert_eq!(options.vfs().attr_ttl, Duration::from_millis(500));
         let leads = |list| MountOptions::parse([list]).expect("known options").vfs().lease_new;
-        assert!(leads("lease=new") && !leads("rw") && !leads("lease=new,lease=off") && leads("lease=off,lease=new"));
+        assert!(leads("lease=new") && leads("rw") && !leads("lease=new,lease=off") && leads("lease=off,lease=new"));
         assert!(!leads("lease=new,sync") && !leads("lease=new,dirsync"), "names would not be durable");
+    }
+
+    /// What a line of fstab asks for would be refused, or not be given, because of what it does not say.
+    #[test]
+    fn new_directories_are_led_unless_something_else_was_asked_for() {
+        let options = |list| MountOptions::parse([list]).expect(list);
+        for list in ["close=visible", "ro", "sync", "dirsync", "attr_timeout=60", "entry_timeout=5", "lease=off"] {
+            assert!(!options(list).vfs().lease_new, "{list}");
+        }
+        for list in ["", "rw", "close=durable", "attr_timeout=4", "negative_timeout=0", "ro,rw", "lease=new,ro"] {
+            assert!(options(list).vfs().lease_new, "{list}");
+        }
+        let (said, unsaid) = (options("lease=new,attr_timeout=60"), options("rw"));
+        assert!(said.vfs().lease_new && !said.lease_default && unsaid.lease_default);
+        // A supervisor of before says nothing of it, or that its mount does not lead.
+        let mut told = serde_json::to_value(&unsaid).expect("JSON");
+        let fields = told.as_object_mut().expect("fields");
+        fields.remove("lease_new").and(fields.remove("lease_default")).expect("both are told");
+        let understood: MountOptions = serde_json::from_value(told).expect("older supervisors are understood");
+        assert!(!understood.vfs().lease_new, "its worker has no memory that outlives it");
     }
 
     /// A line of fstab that every local file system takes would keep a machine from booting.

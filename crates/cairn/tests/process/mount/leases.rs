@@ -82,6 +82,37 @@ fn end(mounts: impl IntoIterator<Item = Mount>) {
     }
 }
 
+/// Nobody would get what the guide says without an option, or somebody get it who asked for something else.
+#[test]
+fn a_mount_leads_unless_its_options_say_otherwise() {
+    if skipped() || std::env::var_os("CAIRN_MOUNT_OPTIONS").is_some() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let mount = Mount::new(&cluster, "default", "/", "");
+    let top = lead(&mount, "top");
+    fs::write(top.join("f"), "x").expect("write");
+    let shown = mount.cairn(&["mount", "--status", mount.dir.to_str().expect("a temporary path")]);
+    let shown = text(&shown.stdout);
+    let line = shown.lines().find(|line| line.starts_with("leads")).expect(&shown);
+    assert!(!line.contains(" 0 directories"), "{line}");
+    let others = ["close=visible", "lease=off", "dirsync", "sync", "attr_timeout=30"];
+    let others: Vec<_> =
+        others.into_iter().map(|options| (options, Mount::new(&cluster, options, "/", options))).collect();
+    for (options, other) in &others {
+        let directory = other.path(&format!("with {options}"));
+        fs::create_dir(&directory).expect("mkdir");
+        fs::create_dir(directory.join("below")).expect("mkdir");
+        assert_eq!(led(other), 0, "{options}");
+        let before = led(&mount);
+        assert!(mount.path(&format!("with {options}/below")).is_dir(), "{options}");
+        assert_eq!(led(&mount), before);
+    }
+    // The level is not what keeps them from it.
+    lead(&mount, "another");
+    end(others.into_iter().map(|(_, other)| other).chain([mount]));
+}
+
 /// Another machine would see a part of a tree, or none; or a directory of which only one of both has the truth.
 #[test]
 fn others_see_a_whole_tree_when_they_look() {
