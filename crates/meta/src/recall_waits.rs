@@ -3,8 +3,8 @@
 //!
 //! Memory of one leader. No recall is missed: whoever takes in what is wanted looks here behind that, and a request is
 //! parked while this is locked, with what was taken in until then in sight. The lease was renewed when a request came.
-//! Bounded: one request of a session (an earlier one is answered when another comes), [`WAITS_MAX`] in all, each for
-//! [`WAIT_MAX`] at most. Not here: what is wanted (`wanted_delegations`, `wanted_leases`).
+//! Bounded: one request of a live session (an earlier one is answered when another comes), [`WAITS_MAX`] in all, each
+//! for [`WAIT_MAX`] at most. Not here: what is wanted (`wanted_delegations`, `wanted_leases`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,6 +55,8 @@ impl PartitionState {
             drop(table);
             return reply.ok(&answer, ());
         }
+        // No more is kept than there is to be told.
+        request.heard = answer.delegations;
         let before = table.by_session.insert(session, Waiting { reply, request, lease_ms, until: now + wait });
         drop(table);
         if let Some(before) = before {

@@ -285,7 +285,7 @@ impl MetaServer {
     /// Renews a session's lease. One that made no mutation here has none, which is no fault.
     fn keep_alive(&self, partition: &Partition, head: &Head, request: &Request<'_>, reply: Reply) {
         let client = Some(request.peer.addr.ip());
-        let Ok(request) = KeepAliveRequest::decode(request.message) else {
+        let Ok(mut request) = KeepAliveRequest::decode(request.message) else {
             return self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"));
         };
         if let Err(not_leader) = partition.handle.read_permit() {
@@ -303,6 +303,8 @@ impl MetaServer {
             }
             SessionState::Unknown => {
                 partition.state.leases.touch(head.session, now);
+                // It has nothing here that could be wanted.
+                request.wait_ms = 0;
             }
         }
         let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
