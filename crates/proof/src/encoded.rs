@@ -1,5 +1,5 @@
-//! How many bytes data nodes encoded file by file, as the metrics of partitions' leaders tell. What they encoded together
-//! is in chunks of whole shards, which files name.
+//! How many bytes data nodes encoded file by file, as the metrics of partitions' leaders tell. What they encoded
+//! together is in chunks of whole shards, which files name.
 
 use std::sync::Arc;
 

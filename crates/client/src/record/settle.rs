@@ -203,8 +203,8 @@ async fn close(
     }
 }
 
-/// Seals the chunk on all serving members under one epoch. Returns what all of them have; `None`: no one has anything of
-/// it. The primary first: after that nothing more is acknowledged, so all that was is on the others when these are
+/// Seals the chunk on all serving members under one epoch. Returns what all of them have; `None`: nobody has anything
+/// of it. The primary first: after that nothing more is acknowledged, so all that was is on the others when these are
 /// asked.
 async fn seal(cluster: &Arc<Cluster>, chunk: AppendChunk) -> std::result::Result<Option<u64>, String> {
     let view = cluster.view();

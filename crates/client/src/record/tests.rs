@@ -529,8 +529,8 @@ async fn an_append_of_which_all_was_freed_is_closed() {
     free(2..=3);
     let error = append(b"two").await.expect_err("one member has it still");
     assert!(error.to_string().contains("has only 0 bytes"), "{error}");
-    // Its client believes that the file had nothing of it, and looks for the record where nothing is any more: it is not
-    // known what became of it. Who comes next looks what the file has.
+    // Its client believes that the file had nothing of it, and looks for the record where nothing is any more: it is
+    // not known what became of it. Who comes next looks what the file has.
     free(1..=1);
     let error = append(b"three").await.expect_err("nothing says where it is");
     assert!(matches!(error, crate::error::ClientError::Unreadable { .. }), "{error}");
