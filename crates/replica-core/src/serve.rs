@@ -131,15 +131,15 @@ impl<P: Clone> Replica<P> {
         here: Option<Seen>,
         out: &mut Vec<Output<P>>,
     ) -> Result<(), Refused> {
-        self.epochs.check(Fencing::Any)?;
+        let epoch = self.epochs.check(Fencing::Any)?.epoch;
         // What is copied at this moment may not be here whole; or it may yet be copied from somebody who has not freed
         // it.
         if self.is_being_brought(index) || here.is_none() && !self.may(Right::FreeAbsent) {
             return Err(Refused::because(ErrorCode::Unavailable));
         }
-        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not
-        // heard, the rest may yet come from somebody who has not freed it: it is told again.
-        let is_part = here.is_some_and(|seen| !seen.sum.sealed);
+        // To one that catches up, or to a chunk of an earlier epoch that is to be closed, the rest may yet come from
+        // somebody who has not freed it: it is told again.
+        let is_part = here.is_some_and(|seen| !seen.sum.sealed && seen.sum.made < epoch);
         let length = here.map_or(0, |seen| seen.sum.length);
         let beyond = match &what {
             Freed::Whole => true,

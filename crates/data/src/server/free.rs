@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::member::{PgRuntime, bad_request};
 use super::{Inner, Refused};
-use crate::disk::DataError;
+use crate::disk::{ChunkInfo, DataError};
 
 /// Items of one request.
 const ITEMS_MAX: usize = 4096;
@@ -142,9 +142,10 @@ impl Inner {
         }
         let ranges: Vec<(u64, u64)> = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
         let length = here.as_ref().map_or(0, |here| here.length);
-        // To one that catches up, or to a chunk that is to be closed, also in an epoch of which this member has not
-        // heard, the rest may yet come from somebody who has not freed it.
-        let is_part = here.as_ref().is_some_and(|here| !here.sealed);
+        // To one that catches up, or to a chunk of an earlier epoch that is to be closed, the rest may yet come from
+        // somebody who has not freed it.
+        let is_old = |here: &ChunkInfo| record.as_ref().is_some_and(|pg| here.creation_epoch < pg.epoch);
+        let is_part = here.as_ref().is_some_and(|here| !here.sealed && is_old(here));
         let end = u64::from(blocks_of(length)) * BLOCK_SIZE as u64;
         let beyond = ranges.iter().any(|(offset, bytes)| offset.saturating_add(*bytes) > end);
         let short = beyond && (is_part || !knows_all);

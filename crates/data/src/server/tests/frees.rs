@@ -99,31 +99,24 @@ fn who_has_a_part_answers_when_it_has_the_rest() {
     assert_eq!(info.punched_blocks, 3);
 }
 
-/// The same of a chunk that is open, and closed at the longest of all by a primary that has not freed it; also where
-/// this member has not heard of the epoch in which that happens.
+/// The same of a chunk that is open, and closed at the longest of all by a primary that has not freed it.
 #[test]
 fn what_is_open_is_freed_when_it_is_closed() {
-    for told in [true, false] {
-        let mut cluster = Cluster::start(3);
-        let index = half(&cluster);
-        cluster.kill(0);
-        if told {
-            cluster.tell(&[Serving; 3]);
-            heard(&cluster);
-        } else {
-            cluster.epoch += 1;
-        }
-        let all = 2 * HALF as u64;
-        assert_eq!(free(&cluster, 2, index, 0, all), later(), "told: {told}");
-        assert_eq!(free(&cluster, 2, index, 0, CHUNK_SIZE_MAX), later(), "told: {told}");
-        tell_primary(&mut cluster, &[Serving; 3]);
-        eventually("its end", || {
-            cluster.nodes[2].store().info(id(index)).is_none_or(|info| info.sealed && info.length == all)
-        });
-        for i in 0..3 {
-            eventually("an answer", || free(&cluster, i, index, 0, all) == [0]);
-            eventually("its end", || length(&cluster, i, index).is_none());
-        }
+    let mut cluster = Cluster::start(3);
+    let index = half(&cluster);
+    cluster.kill(0);
+    cluster.tell(&[Serving; 3]);
+    heard(&cluster);
+    let all = 2 * HALF as u64;
+    assert_eq!(free(&cluster, 2, index, 0, all), later());
+    assert_eq!(free(&cluster, 2, index, 0, CHUNK_SIZE_MAX), later());
+    tell_primary(&mut cluster, &[Serving; 3]);
+    eventually("its end", || {
+        cluster.nodes[2].store().info(id(index)).is_none_or(|info| info.sealed && info.length == all)
+    });
+    for i in 0..3 {
+        eventually("an answer", || free(&cluster, i, index, 0, all) == [0]);
+        eventually("its end", || length(&cluster, i, index).is_none());
     }
 }
 
