@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn the_names_are_listed_in_order() {
         let error = "rs-7-7".parse::<Scheme>().expect_err("no such scheme");
-        assert!(error.ends_with("r4, r5, rs-3-2, rs-4-2, rs-6-2, rs-6-3, rs-8-2, rs-8-3, rs-10-2, rs-10-4, rs-12-4"), "{error}");
+        assert!(
+            error.ends_with("r4, r5, rs-3-2, rs-4-2, rs-6-2, rs-6-3, rs-8-2, rs-8-3, rs-10-2, rs-10-4, rs-12-4"),
+            "{error}"
+        );
     }
 
     #[test]

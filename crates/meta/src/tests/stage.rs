@@ -21,7 +21,14 @@ fn timings() -> MetaTimings {
 }
 
 fn answer(outcome: u32, next: u64) -> EncodeResponse {
-    EncodeResponse { outcome, next, moved_bytes: 1000, freed_bytes: 500, reason: "because".into(), ..Default::default() }
+    EncodeResponse {
+        outcome,
+        next,
+        moved_bytes: 1000,
+        freed_bytes: 500,
+        reason: "because".into(),
+        ..Default::default()
+    }
 }
 
 /// A file of a staged layout with some bytes.
