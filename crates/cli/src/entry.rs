@@ -29,8 +29,8 @@ pub fn stage_of(attributes: &Attributes) -> Option<Layout> {
 }
 
 /// Bytes that the contents take on all disks together, as the layout says: of an erasure layout whole rows with their
-/// parity and the rest as copies. Less than a row that is encoded lies in shards together with other files. Exact unless
-/// the file grew in many small steps; its extents say it exactly.
+/// parity and the rest as copies. Less than a row that is encoded lies in shards together with other files. Exact
+/// unless the file grew in many small steps; its extents say it exactly.
 pub fn raw_bytes(attributes: &Attributes) -> u64 {
     let stored = attributes.stored_bytes;
     let Some(layout) = Layout::from_bits(attributes.layout) else { return stored };

@@ -1,5 +1,5 @@
-//! [`RecallWaits`]: KeepAlive requests that are parked until there is something to tell their sessions, or their time is
-//! over. So whoever waits for a recall waits for what its holder has to store, and for no round of keep-alives.
+//! [`RecallWaits`]: KeepAlive requests that are parked until there is something to tell their sessions, or their time
+//! is over. So whoever waits for a recall waits for what its holder has to store, and for no round of keep-alives.
 //!
 //! Memory of one leader. No recall is missed: whoever takes in what is wanted looks here behind that, and a request is
 //! parked while this is locked, with what was taken in until then in sight. The lease was renewed when a request came.
