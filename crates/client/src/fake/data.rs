@@ -67,11 +67,14 @@ fn raw<A: prost::Message>(answer: Answer<A>) -> Raw {
 }
 
 impl State {
-    /// Other bytes where a disk has those of a group, and the same again when it is called again.
+    /// All chunks of these disks are gone.
     #[cfg(test)]
     pub(crate) fn delete_chunks(&mut self, disks: std::ops::RangeInclusive<u32>) {
         self.disks.range_mut(disks).for_each(|(_, chunks)| chunks.0.clear());
     }
+
+    /// Other bytes where a disk has those of a group, and the same again when it is called again.
+    #[cfg(test)]
     pub(crate) fn spoil_copies(&mut self, disk: u32, group: u32) {
         let chunks = &mut self.disks.get_mut(&disk).expect("a known disk").0;
         let of_group = chunks.iter_mut().filter(|((pg, _), _)| *pg == group);
