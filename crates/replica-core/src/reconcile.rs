@@ -256,7 +256,7 @@ fn end(serving: &[&Witness]) -> Verdict {
         return Verdict::Wait;
     }
     let holders = || serving.iter().filter_map(|w| Some((w.disk, w.said.has()?)));
-    let Some((_, of)) = holders().last() else { return Verdict::Same };
+    let Some((_, of)) = holders().next_back() else { return Verdict::Same };
     // Who has most first: the leader if several have as much.
     let mut sources: Vec<(DiskId, u64)> = holders().map(|(disk, sum)| (disk, sum.length)).collect();
     sources.sort_by_key(|(_, length)| std::cmp::Reverse(*length));

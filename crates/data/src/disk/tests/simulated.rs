@@ -164,7 +164,10 @@ impl Both {
             12 => DiskOp::Seal { index },
             13..=15 => self.overwrite(index)?,
             16 | 17 => self.replace(index)?,
-            18 | 19 => DiskOp::Free { index, what: Freed::Blocks(vec![block..block + 1 + self.below(8) as u32]) },
+            18 | 19 => {
+                let run = block..block + 1 + self.below(8) as u32;
+                DiskOp::Free { index, what: Freed::Blocks([run].to_vec()) }
+            }
             20 => DiskOp::Free { index, what: Freed::Whole },
             // Of what nobody has overwritten the server does not ask it.
             21 if here && self.count > 0 => {
