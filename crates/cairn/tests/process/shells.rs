@@ -76,7 +76,7 @@ fn the_script_of_bash_works_in_bash() {
     assert_eq!(ask("cairn fs cat /data/on", "/data/on"), "/data/one.txt");
     // Bash holds what is before the colon, or the sign of an option, for another word.
     assert_eq!(ask("cairn fs cat default:/data/on", "/data/on"), "/data/one.txt");
-    assert_eq!(ask("cairn fs put --layout=rs-6", "rs-6"), "rs-6-3");
+    assert_eq!(ask("cairn fs put --layout=rs-3", "rs-3"), "rs-3-2");
     assert_eq!(ask("cairn fs trunc", "trunc"), "truncate");
 }
 

@@ -55,8 +55,8 @@ struct Both {
     seen: [u64; 5],
     /// What was asked, for whoever has to understand a difference.
     asked: Vec<String>,
-    /// Chunks that were deleted since the last start. The store loses one that is made again under its number before the
-    /// next start, when power goes; the simulated disk keeps it.
+    /// Chunks that were deleted since the last start. The store loses one that is made again under its number before
+    /// the next start, when power goes; the simulated disk keeps it.
     deleted: BTreeSet<u32>,
 }
 
