@@ -230,8 +230,8 @@ fn keys_that_ended_or_were_revoked_are_refused() {
     std::fs::write(&list, "bob\n").expect("a list");
     revoked.look().expect("read");
     // The connection that he has may be closed before he asks: then he hears it when he comes again.
-    let text = refused_in_the_end(&bob, &server);
-    assert!(text.contains("revoked"), "{text}");
+    let mut texts = (0..20).map(|_| echo(&bob, &server).expect_err("the connection that he has goes on").to_string());
+    assert!(texts.any(|text| text.contains("revoked")), "nobody says why");
     // Connections are closed, of who asks and of who asks nothing.
     let carol = client_as(keys.client("carol", Caller::Client));
     assert!(echo(&carol, &server).is_ok());
