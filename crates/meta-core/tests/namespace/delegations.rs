@@ -445,7 +445,10 @@ fn what_a_holder_does_not_believe() {
     let mut d = Driver::with_delegations();
     let told = d.mkdir_asking(ROOT, "led", ASK).unwrap().delegation.unwrap();
     let part = |told: &Delegation| Namespace::of_delegation(VolumeId(1), PartitionId(1), 1, told).map_err(|e| e.code);
-    assert_eq!(part(&Delegation { level: cairn_types::FEATURE_LEVEL + 1, ..told.clone() }).err(), Some(E::UnknownOperation));
+    assert_eq!(
+        part(&Delegation { level: cairn_types::FEATURE_LEVEL + 1, ..told.clone() }).err(),
+        Some(E::UnknownOperation)
+    );
     for wrong in [
         Delegation { level: 28, ..told.clone() },
         Delegation { last: told.number, ..told.clone() },
