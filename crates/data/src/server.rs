@@ -59,7 +59,6 @@ mod tests;
 mod told;
 mod unhealed;
 mod vanished;
-mod witness;
 mod word;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -32,8 +32,6 @@ fn run(first: u64) {
         "fault: out of order",
         "fault: slow disk",
         "fault: full disk",
-        "fault: reads fail",
-        "fault: a write fails",
         "fault: bit flipped",
         "fault: disk forgot",
         "fault: member put out",

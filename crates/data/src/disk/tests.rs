@@ -11,6 +11,5 @@ mod lingers;
 mod model;
 mod overwrites;
 mod pipes;
-mod simulated;
 mod sizes;
 mod tables;

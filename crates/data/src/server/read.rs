@@ -144,8 +144,7 @@ impl Inner {
         if matches!(error, DataError::NoChunk { .. }) {
             self.note_missing(member, id, found);
         }
-        let known =
-            matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().deleted().contains(id.index);
+        let known = matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().was_deleted(id.index);
         if known { DataError::Deleted { chunk: id }.to_wire() } else { error.to_wire() }
     }
 
@@ -305,7 +304,7 @@ fn used(member: &Member, chunk: &Arc<Chunk>, found: &ChunkSummary) -> Vec<u32> {
 }
 
 /// A chunk as others hear of it.
-fn summary(info: &ChunkInfo) -> ChunkSummary {
+pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
     ChunkSummary {
         index: info.id.index,
         length: info.length,
