@@ -14,7 +14,7 @@ fn fixed() -> impl Iterator<Item = u64> {
 /// The same with keys: each layout once.
 /// In some seeds, as 40, a node that has its number gets a manager in its own directory. With keys that takes a new
 /// directory (guides/operate), for a key has one number: such a node is refused, and the seed ends with it.
-const WITH_KEYS: std::ops::Range<u64> = 41..45;
+const WITH_KEYS: std::ops::Range<u64> = 43..45;
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sim"))
