@@ -85,7 +85,7 @@ class Bench:
         writers = self.writers(each)
         self.servers.volume(volume, layout, len(writers))
         load = Load(self.servers, volume, k, size, per_column)
-        load.write(writers, even=self.policy != "file")
+        load.write(writers, even=self.policy != "file", own_rack=self.policy == "ear")
         self.written = time.monotonic()
         return load
 

@@ -10,8 +10,9 @@ from report import mean, shown, svg, table, write_csv
 MIB = 1 << 20
 #: The age at which files are encoded. They wait half as long again for others.
 AFTER = 6
-#: Of the table of schemes, those with as few parities as there are: k, m.
-SCHEMES = {4: 2, 6: 3, 8: 3, 10: 4}
+#: The paper's: k and two parities, on so many racks.
+SCHEMES = {4: 2, 6: 2, 8: 2, 10: 2}
+RACKS = 12
 
 
 def one(options, policy, racks, scheme, copies, rates, size=None, per_column=None, each=1, udp=0.0, meanwhile=None, settings=()):
@@ -88,7 +89,7 @@ def a1(options):
     """Encoding throughput by k."""
     points = [4] if options.quick else sorted(SCHEMES)
     points = [options.k] if options.k else points
-    racks = lambda k: [1] * (k + SCHEMES[k] if options.quick else 14)
+    racks = lambda k: [1] * (k + SCHEMES[k] if options.quick else RACKS)
     run = lambda policy, k: one(options, policy, racks(k), (k, SCHEMES[k]), 2, (options.rate, None))
     sweep(options, "testbed-k", "Encoding by k", "k", points, {4: 19.9, 10: 59.7}, run)
 
@@ -96,7 +97,7 @@ def a1(options):
 def udp(options):
     """Encoding throughput with cross traffic: pairs of racks send UDP."""
     points = [0, 40, 80]
-    run = lambda policy, percent: one(options, policy, [1] * 14, (8, 3), 2, (options.rate, None), udp=percent / 100 * options.rate)
+    run = lambda policy, percent: one(options, policy, [1] * RACKS, (8, 2), 2, (options.rate, None), udp=percent / 100 * options.rate)
     sweep(options, "testbed-udp", "Encoding beside UDP", "UDP, % of a link", points, {0: 57.5, 80: 119.7}, run)
 
 
@@ -152,7 +153,7 @@ def a2(options):
     k, m, rows = 6, SCHEMES[6], []
     for number in range(options.runs):
         for policy in options.policies:
-            with Bench(options, policy, [1] * 12, (f"stage_rate={options.stage_rate}",)) as bench:
+            with Bench(options, policy, [1] * RACKS, (f"stage_rate={options.stage_rate}",)) as bench:
                 bench.told = {}
                 load = bench.load(f"r2>rs-{k}-{m}@{AFTER}s", k, options.size, 2 * options.per_column)
                 bench.servers.volume("fg", f"r2>rs-{k}-{m}@4095d", 1)

@@ -1,8 +1,7 @@
 """Files to be encoded: their bytes, which columns they are in, and whether they are all there and equal.
 
-Writers choose a column by chance, as any client does. A measurement of encoding wants whole stripes, so as many files of each column: files of
-columns that have enough are removed again, and others written, until all columns of one stripe group have the same. What chance would do
-is measured by the experiment `columns`.
+A client fills the columns of a stripe group alike, so what one of them writes into a directory is whole stripes. It need not take a group of its
+own rack, or have enough of it: then its files are removed and written again. What many clients make of columns is measured by the experiment `columns`.
 """
 import hashlib, os, random, shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 #: Clients at a time while files are written and compared.
 CLIENTS = 12
 #: Clients for one directory, at most.
-TRIES_MAX = 300
-#: Of these, those that look for a column whose primary is on the writer: a rack may have nodes without any.
-FIRST_TRIES = 4
-#: Files that are not wanted, before they are removed.
-SURPLUS_MAX = 32
-#: Files that one client writes; it has four streams, so they come into up to four columns.
+TRIES_MAX = 12
+#: What the poorest column has, at least, of what it would have if all had the same.
+EVEN = 0.8
+#: Files that one client writes where columns do not matter.
 BATCH = 8
 
 
@@ -58,13 +55,9 @@ class Load:
         return paths
 
     def _columns(self):
-        """By group: its stripe group, column, core rack and primary's node."""
-        found = {}
-        for pg in self.servers.admin("pg", "ls"):
-            stripe, first = pg["stripe"], pg["members"][0]
-            if stripe:
-                found[pg["pg"]] = (stripe["group"], stripe["column"], stripe["core_rack"], self.host_of.get(first["address"]))
-        return found
+        """By group: its stripe group, column and core rack."""
+        stripes = {pg["pg"]: pg["stripe"] for pg in self.servers.admin("pg", "ls") if pg["stripe"]}
+        return {pg: (stripe["group"], stripe["column"], stripe["core_rack"]) for pg, stripe in stripes.items()}
 
     def random(self, writer, place, count):
         """Files wherever they happen to come."""
@@ -72,48 +65,33 @@ class Load:
             self.files.update(self._put(writer, place, min(BATCH, count)))
             count -= BATCH
 
-    def even(self, writer, place):
-        """As many files in each column of one stripe group of the writer's rack, the first of them with its primary on the writer: it encodes."""
-        label, group, need, tries = self.servers.labels[writer], None, {}, 0
-        surplus = []
-        others = [node for node, of in self.servers.labels.items() if of == label and node != writer]
-        while group is None or any(need.values()):
-            if tries > TRIES_MAX:
-                raise RuntimeError(f"clients of {label} never come into all columns of one stripe group: {need} are missing")
-            # Each writes to columns near it, so all nodes of the rack take turns, the encoding one first.
-            by = writer if group is None else ([writer] + others)[tries % (1 + len(others))]
-            tries += 1
-            paths = self._put(by, place, min(BATCH, sum(need.values()) or self.k))
+    def even(self, writer, place, own_rack):
+        """Files of one client, which fills the columns of a stripe group alike; `own_rack`: of its own rack. Nothing else is kept."""
+        label = self.servers.labels[writer]
+        for _ in range(TRIES_MAX):
+            paths = self._put(writer, place, self.k * self.per_column)
             told = self.servers.lines("fs", "stat", "-e", *[f"{self.volume}:{path}" for path in paths])
-            if not self.columns and tries > 3:
-                raise RuntimeError("files do not come into columns: the manager makes no stripe groups with these racks and nodes")
-            for stat in sorted(told, key=lambda stat: stat["inode"]):
-                groups = {extent["pg"] for extent in stat["extents"]}
-                if not groups <= self.columns.keys():
+            filled, groups, core = {}, set(), None
+            for extent in [extent for stat in told for extent in stat["extents"]]:
+                if extent["pg"] not in self.columns:
                     self.columns.update(self._columns())
-                column = self.columns.get(next(iter(groups))) if len(groups) == 1 else None
-                if group is None and column and column[2] == label and (column[3] == writer or tries > FIRST_TRIES):
-                    group, need = column[0], {number: self.per_column for number in range(self.k)}
-                if column and column[0] == group and need[column[1]] > 0:
-                    need[column[1]] -= 1
-                    self.files[stat["path"]] = paths[stat["path"]]
-                    self.core_of[stat["path"]] = column[2]
-                else:
-                    surplus.append(stat["path"])
-            if len(surplus) >= SURPLUS_MAX:
-                self._remove(surplus)
-        self._remove(surplus)
+                group, column, core = self.columns.get(extent["pg"], (None, None, None))
+                groups.add((group, core))
+                filled[column] = filled.get(column, 0) + extent["length"]
+            wanted = self.per_column * self.contents.size
+            even = len(filled) == self.k and min(filled.values()) >= EVEN * wanted
+            if len(groups) == 1 and even and (core == label or not own_rack):
+                self.files.update(paths)
+                self.core_of.update(dict.fromkeys(paths, core))
+                return
+            self.removed += len(paths)
+            self.servers.cairn("head", "fs", "rm", "--skip-trash", *[f"{self.volume}:{path}" for path in paths])
+        raise RuntimeError(f"what a client of {label} writes does not fill the columns of a stripe group of {label} alike; of {groups} the last one filled {filled}")
 
-    def _remove(self, surplus):
-        if surplus:
-            self.removed += len(surplus)
-            self.servers.cairn("head", "fs", "rm", "--skip-trash", *[f"{self.volume}:{path}" for path in surplus])
-            surplus.clear()
-
-    def write(self, writers, even=True):
+    def write(self, writers, even=True, own_rack=True):
         """`writers`: of each directory, which node writes."""
         with ThreadPoolExecutor(CLIENTS) as pool:
-            fill = self.even if even else lambda writer, place: self.random(writer, place, self.k * self.per_column)
+            fill = (lambda writer, place: self.even(writer, place, own_rack)) if even else lambda writer, place: self.random(writer, place, self.k * self.per_column)
             work = [pool.submit(fill, writer, place) for place, writer in enumerate(writers)]
             try:
                 for done in work:

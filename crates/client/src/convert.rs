@@ -5,19 +5,18 @@
 //! a writer's windows, and the new extents of one file. A file that keeps changing is tried [`TRIES`] times and then
 //! left as it is. One that has the layout is written anew only if it takes much more space than it has to (`fat`).
 pub(crate) mod fat;
+pub(crate) mod parts;
 
-use crate::append::SEGMENT_MAX;
-use crate::append::segment::segment_buffer;
 use crate::attributes::Attributes;
 use crate::changes::SetAttributes;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::{Volume, shown};
 use crate::read::file_reader::FileReader;
-use cairn_env::buf::AlignedBuf;
 use cairn_types::{ErrorCode, Layout};
 use cairn_wire::meta::PublishRequest;
 use fat::SpaceCount;
+use parts::Parts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,8 +24,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const TRIES: usize = 4;
 /// Extents of one publish.
 const PUBLISH_EXTENTS: usize = 2048;
-/// Parts whose places are not awaited yet.
-const PLACES_BEHIND: usize = 256;
 const KIND: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
@@ -148,7 +145,7 @@ impl Volume {
         let shown_as_text = shown(shown_as);
         let mut reader = FileReader::new(self, *found, &shown_as_text, 0, u64::MAX).whole_holes();
         let mut body = Body::new(self, layout).await?;
-        let mut part = segment_buffer();
+        let mut parts = Parts::of(0);
         let mut bytes = 0;
         while let Some(piece) = reader.next().await? {
             // The body lets go of what it has written.
@@ -157,43 +154,21 @@ impl Volume {
             }
             control.written.store(bytes, Ordering::Relaxed);
             if piece.hole {
-                self.push(&mut body, &mut part, &shown_as_text).await?;
-                body.flush().await.map_err(|e| e.named(&shown_as_text))?;
-                body.seek(piece.offset + piece.length);
+                let end = piece.offset + piece.length;
+                std::mem::replace(&mut parts, Parts::of(end)).end(&mut body, &shown_as_text).await?;
+                body.seek(end);
                 continue;
             }
             bytes += piece.data.len() as u64;
-            let mut rest = &piece.data[..];
-            while !rest.is_empty() {
-                let (now, later) = rest.split_at(rest.len().min(SEGMENT_MAX - part.len()));
-                part.extend_from_slice(now);
-                rest = later;
-                if part.len() == SEGMENT_MAX {
-                    self.push(&mut body, &mut part, &shown_as_text).await?;
-                }
-            }
+            parts.take(&piece.data, &mut body, &shown_as_text).await?;
         }
-        self.push(&mut body, &mut part, &shown_as_text).await?;
-        body.flush().await.map_err(|e| e.named(&shown_as_text))?;
+        parts.end(&mut body, &shown_as_text).await?;
         while body.places.awaited() > 0 {
             body.places.take_one(&shown_as_text).await?;
         }
         control.written.store(bytes, Ordering::Relaxed);
         self.swap(found, shown_as, layout, &mut body).await?;
         Ok(Conversion::Done { bytes })
-    }
-
-    /// Hands a part on, and waits for places if too many are not known.
-    pub(crate) async fn push(&self, body: &mut Body, part: &mut AlignedBuf, shown_as: &str) -> Result<()> {
-        if part.is_empty() {
-            return Ok(());
-        }
-        let full = std::mem::replace(part, segment_buffer());
-        body.push(full.freeze()).await.map_err(|e| e.named(shown_as))?;
-        while body.places.awaited() > PLACES_BEHIND {
-            body.take_place(shown_as).await?;
-        }
-        Ok(())
     }
 
     /// Puts the new extents in the place of the old ones. In parts if there are many: each part has the bytes that it

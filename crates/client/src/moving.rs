@@ -6,9 +6,8 @@
 //! blocks of them in place since ([`is_untouched`]). Whoever answered the reads had all that was acknowledged before
 //! ([`ReadEpochs`]). No attribute changes but the version. What was not published is discarded. Not here: what is
 //! moved.
-use crate::append::SEGMENT_MAX;
-use crate::append::segment::segment_buffer;
 use crate::attributes::Attributes;
+use crate::convert::parts::Parts;
 use crate::error::{ClientError, Result};
 use crate::file_writer::body::Body;
 use crate::meta::volume::Volume;
@@ -123,9 +122,7 @@ impl Volume {
 
     async fn write_anew(&self, mut reader: FileReader, run: &Run, body: &mut Body, shown_as: &str) -> Result<()> {
         body.seek(run.offset);
-        let mut part = segment_buffer();
-        // All parts but the first begin and end on block boundaries.
-        let mut room = SEGMENT_MAX - (run.offset % SEGMENT_MAX as u64) as usize;
+        let mut parts = Parts::of(run.offset);
         let mut got = 0;
         while let Some(piece) = reader.next().await? {
             if piece.hole {
@@ -133,22 +130,12 @@ impl Volume {
                 return Err(ClientError::Changed { what: shown_as.into() });
             }
             got += piece.data.len() as u64;
-            let mut rest = &piece.data[..];
-            while !rest.is_empty() {
-                let (now, later) = rest.split_at(rest.len().min(room));
-                part.extend_from_slice(now);
-                (rest, room) = (later, room - now.len());
-                if room == 0 {
-                    self.push(body, &mut part, shown_as).await?;
-                    room = SEGMENT_MAX;
-                }
-            }
+            parts.take(&piece.data, body, shown_as).await?;
         }
         if got != run.bytes {
             return Err(ClientError::Changed { what: shown_as.into() });
         }
-        self.push(body, &mut part, shown_as).await?;
-        body.flush().await.map_err(|e| e.named(shown_as))
+        parts.end(body, shown_as).await
     }
 
     /// Puts the new extents in the place of the old ones. What was not published is discarded with the body.

@@ -161,7 +161,11 @@ impl Volume {
                 // Its stage stays: it is looked at again when its clones are gone.
                 Worth::Shared => return Ok(EncodedPart::nothing(EncodeOutcome::Shared)),
                 Worth::TooLittle => {
-                    self.set_stage(&file, Stage::Kept).await?;
+                    // It may be put together with others when its time comes: by itself only because somebody asks.
+                    let waits = asked == Asked::Now && self.may_be_put_together(&file).await?;
+                    if !waits && file.stage != Stage::Kept {
+                        self.set_stage(&file, Stage::Kept).await?;
+                    }
                     return Ok(EncodedPart::nothing(EncodeOutcome::Kept));
                 }
             }

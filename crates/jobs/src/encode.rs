@@ -15,13 +15,24 @@ const FILES_MAX: usize = 4096;
 const BYTES_MAX: u64 = 16 << 30;
 
 /// Files that were found and are to be encoded.
-#[derive(Default)]
 pub(crate) struct Batch {
+    /// In whose name.
+    uid: u32,
     found: Vec<TreeNode>,
     bytes: u64,
 }
 
 impl Batch {
+    pub(crate) fn new(uid: u32) -> Batch {
+        Batch { uid, found: Vec::new(), bytes: 0 }
+    }
+
+    /// Leaders of partitions encode for whoever asks. What is somebody else's is left to be refused when it is encoded
+    /// by itself.
+    fn may_encode(&self, node: &TreeNode) -> bool {
+        node.attributes.is_regular() && (self.uid == 0 || self.uid == node.attributes.uid)
+    }
+
     /// True: they are enough.
     pub(crate) fn push(&mut self, node: TreeNode) -> bool {
         self.bytes = self.bytes.saturating_add(node.attributes.stored_bytes);
@@ -31,9 +42,9 @@ impl Batch {
 
     /// Encodes all of them; it is empty then.
     pub(crate) async fn encode(&mut self, volume: &Volume, count: &Arc<Count>) {
-        let Self { found, .. } = std::mem::take(self);
-        let files: Vec<u64> =
-            found.iter().filter(|node| node.attributes.is_regular()).map(|node| node.attributes.inode).collect();
+        let found = std::mem::take(&mut self.found);
+        self.bytes = 0;
+        let files: Vec<_> = found.iter().filter(|node| self.may_encode(node)).map(|node| node.attributes).collect();
         let mut together = match volume.encode_with_others(&files, &count.control()).await {
             Ok(encoded) => encoded,
             Err(error) => {
@@ -61,8 +72,29 @@ async fn encode_one(volume: Volume, count: Arc<Count>, node: TreeNode, done: Opt
     let begun = count.begin(&node);
     let part = match done {
         Some(part) => Ok(part),
-        None => volume.encode(node.attributes.inode, &node.path, &begun.control).await,
+        None => {
+            let rest = volume.encode(node.attributes.inode, &node.path, &begun.control).await;
+            rest.map(|part| part.with_others(&node.attributes))
+        }
     };
     let outcome = part.and_then(|part| count.encoded(&node.path, part));
     count.end(&begun, &node.path, &outcome);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_client::attributes::Attributes;
+
+    /// Anybody who may look into a directory could have its owner's files encoded.
+    #[test]
+    fn only_owners_and_root_have_files_encoded_together() {
+        let node = |uid, mode| {
+            let attributes = Attributes { uid, mode, ..Attributes::default() };
+            TreeNode { path: b"/f".to_vec(), depth: 1, parent: 1, attributes }
+        };
+        let (file, directory) = (node(1000, 0o100_644), node(1000, 0o040_755));
+        let may = |uid| [&file, &directory].map(|node| Batch::new(uid).may_encode(node));
+        assert_eq!([may(0), may(1000), may(7)], [[true, false], [true, false], [false, false]]);
+    }
 }

@@ -112,7 +112,7 @@ impl Running {
 
     async fn walk(&self, volume: &Volume, layout: Layout, start: Attributes, count: &Arc<Count>) {
         let mut walk = TreeWalk::new(volume, self.job.path.clone(), start);
-        let (mut tasks, mut batch) = (JoinSet::new(), Batch::default());
+        let (mut tasks, mut batch) = (JoinSet::new(), Batch::new(self.job.who.uid));
         while let Some(step) = walk.next().await {
             let found = match step {
                 Ok(TreeStep::Enter(found)) => found,

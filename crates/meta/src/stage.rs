@@ -219,13 +219,16 @@ impl Stager {
         let (mut due, mut in_columns, mut seen, mut after) = (Vec::new(), InColumns::default(), Seen::new(), 0);
         let together = makes_whole_shards(&state.namespace.read());
         let mut told = StageStatusResponse::default();
+        // Out of its hours only what somebody asks for is encoded.
+        let held = self.held();
+        in_columns.only_asked = held;
         loop {
             let start = state.common.clock.now();
             let (files, last) = state.namespace.read().staged_files(after, LOOK_FILES);
             for file in files {
                 desk::note(&mut told, &file, wall);
                 let (is_due, asked) = (due_at(&file) <= wall, state.stage.asked.fills_until(file.inode));
-                if !file.durable || file.is_mostly_shared() || !is_due && asked.is_none() {
+                if !file.durable || file.is_mostly_shared() || (held || !is_due) && asked.is_none() {
                     continue;
                 }
                 let map = state.common.map.read();
@@ -245,7 +248,7 @@ impl Stager {
                         seen.insert(file.inode, column.group);
                     }
                 }
-                if !is_due {
+                if held || !is_due {
                     continue;
                 }
                 let by_itself = column.is_none() || together::waits_until(&file) <= wall;
@@ -258,11 +261,7 @@ impl Stager {
             after = last;
             sleep(state.common.clock.now().since(start)).await;
         }
-        let held = self.held();
         state.stage.looked(&told, held);
-        if held {
-            (due, in_columns) = (Vec::new(), InColumns::default());
-        }
         // Those that were left and are not there any more.
         let namespace = state.namespace.read();
         self.retries.retain(|inode, _| namespace.staged_file(*inode).is_some());

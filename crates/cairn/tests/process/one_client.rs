@@ -76,3 +76,21 @@ fn a_large_file_alone_is_encoded_together() {
     check_together(&cluster, &local);
     check(&cluster, &local, "back");
 }
+
+/// Out of the hours of encoding, whoever asks for small files would be told that they stay copies, and they would, for
+/// ever.
+#[test]
+fn who_asks_is_served_at_any_hour() {
+    let shape = Shape { managers: 1, metas: 1, datas: 9, racks: 3 };
+    let cluster = start_with(shape, "r3>rs-4-2", &["stage_hours=never"]);
+    let local = cluster.path("tree");
+    fs::create_dir_all(&local).expect("directory");
+    for i in 0..80 {
+        fs::write(local.join(format!("f{i}")), noise(60_000, i)).expect("file");
+    }
+    cluster.ok(&["fs", "put", "-r", local.to_str().expect("utf-8"), "/warm"]);
+    let told = cluster.ok(&["fs", "layout", "encode", "/warm"]);
+    assert!(told.contains("80 encoded"), "{told}");
+    check_together(&cluster, &local);
+    check(&cluster, &local, "back");
+}

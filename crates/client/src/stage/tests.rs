@@ -283,3 +283,25 @@ async fn conversions_to_and_from_staged_layouts() {
     assert!(contents(&volume, b"/f").await == data);
     cluster.check_namespace();
 }
+
+/// All behind a hole that ends anywhere would be kept as copies, and be written anew by each conversion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_behind_a_hole_lies_in_rows_after_a_conversion() {
+    let (cluster, _client, volume) = start().await;
+    let (at, tail) = (849_667, noise(4 * MIB, 1));
+    let inode = put(&volume, b"/f", "r3", b"x").await.inode;
+    let mut handle = volume.open(b"/f").await.expect("opened");
+    handle.write_at(at, &tail).await.expect("written");
+    handle.close().await.expect("closed");
+    let control = ConversionControl::default();
+    let convert = async || volume.convert(inode, b"/f", layout("rs-3-2"), &control).await.expect("converted");
+    assert_eq!(convert().await, Conversion::Done { bytes: 1 + tail.len() as u64 });
+    let (rows, copies) = kinds(&volume, inode).await;
+    assert!(rows >= 3 * MIB as u64 && copies <= 2 * MIB as u64, "{rows} bytes in rows, {copies} as copies");
+    assert_eq!(convert().await, Conversion::Kept);
+    let mut expected = vec![0; at as usize];
+    expected[0] = b'x';
+    expected.extend_from_slice(&tail);
+    assert!(contents(&volume, b"/f").await == expected);
+    cluster.check_namespace();
+}

@@ -114,35 +114,39 @@ impl OfGroup {
 
 /// What is due in stripe groups.
 #[derive(Debug, Default)]
-pub(super) struct InColumns(BTreeMap<u32, OfGroup>);
+pub(super) struct InColumns {
+    groups: BTreeMap<u32, OfGroup>,
+    /// It is only what somebody asks for, whatever the hour.
+    pub(super) only_asked: bool,
+}
 
 impl InColumns {
     /// A file whose time has come, with the column in which it has bytes.
     pub(super) fn push(&mut self, column: &PgColumn, file: &StagedFile, fills_until: WallTime) {
-        if !self.0.contains_key(&column.group) {
+        if !self.groups.contains_key(&column.group) {
             match OfGroup::new(PgId(file.pg), column) {
-                Some(group) if self.0.len() < GROUPS_MAX => drop(self.0.insert(column.group, group)),
+                Some(group) if self.groups.len() < GROUPS_MAX => drop(self.groups.insert(column.group, group)),
                 _ => return,
             }
         }
-        if let Some(group) = self.0.get_mut(&column.group) {
+        if let Some(group) = self.groups.get_mut(&column.group) {
             group.push(column.position, file, fills_until);
         }
     }
 
     /// A column of a stripe group lacks a member.
     pub(super) fn note_degraded(&mut self, group: u32) {
-        if let Some(group) = self.0.get_mut(&group) {
+        if let Some(group) = self.groups.get_mut(&group) {
             group.degraded = true;
         }
     }
 
     pub(super) fn contains(&self, group: u32) -> bool {
-        self.0.contains_key(&group)
+        self.groups.contains_key(&group)
     }
 
     pub(super) fn into_groups(self) -> impl Iterator<Item = (u32, OfGroup)> {
-        self.0.into_iter()
+        self.groups.into_iter()
     }
 }
 

@@ -36,13 +36,14 @@ impl Stager {
     /// Encodes together what can be. The stripe groups that go on with it: their files are not encoded by themselves.
     pub(super) async fn work_together(&mut self, in_columns: InColumns, term: u64) -> BTreeSet<u32> {
         let mut go_on = BTreeSet::new();
+        let only_asked = in_columns.only_asked;
         // What is done with is forgotten.
-        if !self.held() {
+        if !only_asked {
             self.together.retain(|group, _| in_columns.contains(*group));
             self.degraded.retain(|group| in_columns.contains(group));
         }
         for (id, group) in in_columns.into_groups() {
-            if self.partition.state.leading_term() != Some(term) || self.held() {
+            if self.partition.state.leading_term() != Some(term) || !only_asked && self.held() {
                 return go_on;
             }
             let clock = &self.partition.state.common.clock;
@@ -59,7 +60,7 @@ impl Stager {
             if retry.is_some_and(|retry| retry.not_before > now) || !group.is_ready(wall) {
                 continue;
             }
-            let doublings = match self.encode_group(&group, term).await {
+            let doublings = match self.encode_group(&group, only_asked, term).await {
                 Ok(0) => NOTHING_DOUBLINGS,
                 Ok(_) => {
                     self.together.remove(&id);
@@ -89,7 +90,7 @@ impl Stager {
     }
 
     /// Encodes files of a stripe group together, chunk by chunk; the bytes that were.
-    async fn encode_group(&self, group: &OfGroup, term: u64) -> Result<u64, WireError> {
+    async fn encode_group(&self, group: &OfGroup, only_asked: bool, term: u64) -> Result<u64, WireError> {
         let (state, rack) = (&self.partition.state, &group.rack);
         let mut movers = Movers::in_rack(self.partition.clone(), self.client.clone(), group.pg.get(), rack);
         let gently = self.settings().rate != Some(0);
@@ -99,7 +100,7 @@ impl Stager {
         let request = EncodeRequest { volume, together, gently, ..EncodeRequest::default() };
         let mut moved = 0;
         for _ in 0..CHUNKS_MAX {
-            if self.held() {
+            if !only_asked && self.held() {
                 break;
             }
             let start = state.common.clock.now();

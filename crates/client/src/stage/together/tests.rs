@@ -3,6 +3,7 @@
 use super::*;
 use crate::append::SEGMENT_MAX;
 use crate::connect::Client;
+use crate::convert::ConversionControl;
 use crate::fake::FakeCluster;
 use crate::file_writer::WriteOptions;
 use cairn_types::{Layout, Stage};
@@ -213,6 +214,33 @@ async fn what_is_left_over_is_encoded_by_file() {
         world.volume.encode_together(&world.inodes(), false).await.expect("nothing waits").outcome,
         EncodeOutcome::NotWaiting
     );
+}
+
+/// A small file that could be put together with others would stay copies for ever, because somebody asked for it when
+/// it could not; or one that was left over, because nobody looks at it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_kept_may_be_put_together_later() {
+    let mut world = World::empty().await;
+    let client = world.cluster.connect_for(Duration::from_secs(5)).await;
+    let volume = client.volume("default").await.expect("the volume");
+    for _ in 0..40 {
+        world.put_by(&volume, 20_000).await;
+    }
+    volume.close().await;
+    let control = ConversionControl::default();
+    let (inode, path, _) = world.files[0].clone();
+    let asked = world.volume.encode(inode, &path, &control).await.expect("asked for");
+    assert_eq!((asked.outcome, world.stage(&path).await), (EncodeOutcome::Kept, Stage::Copies));
+    let left = world.volume.encode_part(inode, 0).await.expect("its time came");
+    assert_eq!((left.outcome, world.stage(&path).await), (EncodeOutcome::Kept, Stage::Kept));
+    // The servers of this cluster encode nothing by themselves.
+    let files = [world.volume.stat(&path, true).await.expect("there")];
+    assert!(world.volume.encode_with_others(&files, &control).await.expect("asked for").is_empty());
+    assert_eq!(world.stage(&path).await, Stage::Copies);
+    let moved = world.encode_all().await.expect("encoded");
+    assert!(moved >= 39 * 20_000, "{moved} bytes were encoded together");
+    assert_eq!(world.stage(&path).await, Stage::Encoded);
+    world.check().await;
 }
 
 /// Copies would be given up for shards that are not on the disks; or a disk that has something else there make a shard
