@@ -60,6 +60,9 @@ pub struct GroupCore {
     applied: Position,
     /// Index of the last change of members that this process applied (at its start: of the last applied entry).
     members_at: u64,
+    /// Index of an entry that this leader proposed after it had applied the last change of members, or proposes next.
+    /// Whoever has that entry durably has written down with it that the change is committed.
+    told_at: u64,
     promise: Promise,
     echoes: Echoes,
     fresh: Freshness,
@@ -106,7 +109,9 @@ pub struct CoreStatus {
     pub members: Members,
     /// With the term, names these members: no later members of this group have the same pair.
     pub members_at: u64,
-    /// A change of members is in the log or not finished yet.
+    /// A change of members is in the log or not finished yet. At a leader it is finished only when a majority of the
+    /// voters that it left, and all of them that are there, know durably that it is committed: they must need nobody's
+    /// vote or answer who was removed, for that one's state may be gone from then on.
     pub changing: bool,
     /// Per member, the entries that the leader knows it has; empty elsewhere.
     pub matched: Vec<(NodeId, u64)>,
@@ -172,6 +177,7 @@ impl GroupCore {
             outstanding: VecDeque::new(),
             applied,
             members_at: applied.index,
+            told_at: 0,
             promise: Promise::default(),
             echoes: Echoes::default(),
             fresh: Freshness::default(),
@@ -377,7 +383,7 @@ impl GroupCore {
             log_bytes: self.node.store().bytes(),
             members: self.members(),
             members_at: self.members_at,
-            changing: raft.has_pending_conf() || self.members().joint,
+            changing: raft.has_pending_conf() || self.members().joint || self.is_telling(),
             matched,
             understanding: self.understanding(),
             refused: self.refused,
@@ -386,6 +392,17 @@ impl GroupCore {
             shut: self.shut(),
             forgot: self.forgot(),
         }
+    }
+
+    /// This member leads, and not enough members are known to know of the last change of them for good.
+    fn is_telling(&self) -> bool {
+        let raft = &self.node.raft;
+        let voters = &self.node.store().conf().voters;
+        let lacks_it = |node: &NodeId| {
+            let id = u64::from(node.0);
+            voters.contains(&id) && raft.prs().get(id).is_some_and(|progress| progress.matched < self.told_at)
+        };
+        self.is_leader() && (raft.raft_log.committed < self.told_at || self.listeners().iter().any(lacks_it))
     }
 
     /// What the members understand, as they answered since this one leads.

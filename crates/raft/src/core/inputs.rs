@@ -238,6 +238,7 @@ impl GroupCore {
             // Tried again with the next tick.
             let _ = self.propose_entry(leave);
         }
+        self.tell_members();
         let in_snapshot: Vec<u64> = self
             .node
             .raft

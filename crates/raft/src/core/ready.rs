@@ -110,7 +110,22 @@ impl GroupCore {
             let term = raft.term;
             raft.become_follower(term, raft::INVALID_ID);
         }
+        self.told_at = self.node.raft.raft_log.last_index() + 1;
+        self.tell_members();
         out.push(Output::MembersChanged(members));
+    }
+
+    /// Proposes an entry behind a change of members, if nobody else did. What is committed is written down only with
+    /// the next entry or vote: in a group that rests, a member that starts again would not know of the change, and
+    /// might wait for the vote of one that was removed, and whose state is gone.
+    pub(super) fn tell_members(&mut self) {
+        let is_told = self.node.raft.raft_log.last_index() >= self.told_at;
+        if !self.is_leader() || is_told || self.members().joint {
+            // A joint configuration is left by an entry of its own.
+            return;
+        }
+        // Tried again with the next tick.
+        let _ = self.propose_entry(Entry::default());
     }
 
     pub(super) fn persisted(&mut self, now: Time, number: u64, out: &mut Vec<Output>) {
@@ -183,6 +198,8 @@ impl GroupCore {
         let led = matches!(self.role, RoleChange::Elected { term: t } | RoleChange::Leader { term: t } if t == term);
         if self.is_leader() && !led {
             self.handed_over = false;
+            // The entry with which it begins, behind all changes that it has applied.
+            self.told_at = self.node.raft.raft_log.last_index();
             self.echoes.begin(term);
             self.fresh.begin(term);
             self.levels.clear();

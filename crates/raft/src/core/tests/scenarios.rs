@@ -234,6 +234,46 @@ fn a_leader_knows_what_its_members_understand() {
     assert_eq!(understood(&cluster), (Some(0), vec![NodeId(4)]));
 }
 
+/// Whoever is removed gives up its state once the leader says that the change is finished. If the others lost power
+/// then, and one of them for good, they would wait for ever for the vote of one that is gone: what is committed is
+/// written down with later entries only.
+#[test]
+fn who_is_left_elects_without_the_one_that_was_removed() {
+    for (seed, stay) in (0..60).map(|seed| (seed, 1 + seed as u32 % 3)) {
+        let mut cluster = Cluster::new(seed, stay, 1);
+        cluster.run(2500);
+        cluster.propose();
+        let out = NodeId(stay + 1);
+        let changing = |cluster: &Cluster, at: usize| {
+            cluster.members[at].running.as_ref().is_none_or(|running| running.core.status().changing)
+        };
+        let steps = [MemberChange::Learner(out), MemberChange::Voter(out), MemberChange::Remove(out)];
+        for step in steps {
+            let leader = cluster.leader().expect("a leader");
+            assert_ne!(leader, stay as usize, "seed {seed}: nobody hands over to it");
+            cluster.faults = Faults { delay_ms: 4, disk_ms: 8, ..Faults::default() };
+            cluster.step(leader, Input::ChangeMembers(vec![step]));
+            let begun = cluster.now;
+            while changing(&cluster, leader) {
+                cluster.run(1);
+                assert!(cluster.now < begun + 10_000_000_000, "seed {seed}: {step:?} does not end");
+            }
+            if !matches!(step, MemberChange::Remove(_)) {
+                // It has to catch up first.
+                cluster.run(3000);
+            }
+        }
+        // Its state is dropped now, power goes, and of three members the leader is lost.
+        let lost = cluster.leader().filter(|_| stay == 3);
+        (0..=stay as usize).for_each(|at| cluster.crash(at));
+        (0..stay as usize).filter(|at| Some(*at) != lost).for_each(|at| cluster.start(at));
+        cluster.run(15_000);
+        let leader = cluster.leader().unwrap_or_else(|| panic!("seed {seed}: nobody leads {stay} members"));
+        let members = cluster.members[leader].running.as_ref().map(|running| running.core.members());
+        assert!(members.is_some_and(|members| !members.contains(out)), "seed {seed}");
+    }
+}
+
 /// Several members can be replaced at once; the joint configuration must be left even when the leader changes.
 #[test]
 fn joint_changes_end() {
