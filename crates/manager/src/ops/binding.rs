@@ -9,9 +9,9 @@
 //! [`replaced`]); so a key is one new node at a time; where the managers wait for what nodes know, whoever may be a
 //! node by its key is heard, and none is bound. Not here: what others hold against each other (`rpc::NodeKeys`).
 use crate::manager::Manager;
-use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, Note};
+use cairn_manager_core::command::{BINDING_LEVEL, BindNode, Command, NodeAt, NodesDown, Note};
 use cairn_manager_core::events::Kind;
-use cairn_manager_core::{Node, State};
+use cairn_manager_core::{Key, Node, State};
 use cairn_types::{DiskUuid, ErrorCode, Incarnation, NodeId};
 use cairn_wire::error::WireError;
 use cairn_wire::holder::{Holder, MANAGER_ID_MAX};
@@ -111,10 +111,14 @@ impl Manager {
     /// of those that count, as often as he likes. Where that one is down it makes way for who comes, and the
     /// other way round: machines are set up anew with the key that they have.
     ///
+    /// A server that is new where its node was, and was not heard for the time after which nodes are probed, is that
+    /// machine set up anew: a probe would be answered by the new one, so nobody would ever find the node down.
+    ///
     /// No healthy node is refused for long: one that is known comes back as itself whatever else shows its key, but for
     /// one in whose place a new one came, and that is let in as soon as the new one is down or was removed.
     async fn make_way(&self, holder: &Holder, request: &RegisterRequest) -> Result<(), WireError> {
-        let other = self.look(|state, _| {
+        let now = self.now();
+        let other = self.look(|state, leading| {
             let node = registering(state, request);
             let comes = match &node {
                 None => request.node == 0,
@@ -122,18 +126,37 @@ impl Manager {
             };
             let own = node.map_or(NodeId(0), |node| node.id);
             let other = state.other_holder(own, &holder.name).filter(|_| comes);
-            other.and_then(|other| state.node(other)).map(|other| (other.id, other.up))
+            let other = other.and_then(|other| state.node(other));
+            let silent = |id| leading.liveness.silence(id, now) >= state.config().duration(Key::NodeTimeout);
+            other.map(|other| (other.clone(), other.address == request.address && silent(other.id)))
         })?;
-        let Some((other, up)) = other else { return Ok(()) };
-        if !up {
-            return self.replace(other, holder).await;
+        let Some((other, gone)) = other else { return Ok(()) };
+        if other.up && gone {
+            self.note_gone(&other).await?;
         }
+        if !other.up || gone {
+            return self.replace(other.id, holder).await;
+        }
+        let other = other.id;
         let text = format!(
-            "{} is the key of {other}, which runs, and another server comes with it: give it a key of its own (cairn key token, cairn key node)",
+            "{} is the key of {other}, which runs, and another server comes with it: give it a key of its own (cairn key token, cairn key node), \
+             or wait until {other} is known to be down if this is its machine, set up anew",
             holder.name
         );
         self.tell_refused(other, holder, &text).await;
         Err(WireError::new(ErrorCode::NotPermitted, text))
+    }
+
+    /// Somebody else has come where the node was.
+    async fn note_gone(&self, node: &Node) -> Result<(), WireError> {
+        let at = NodeAt { node: node.id.get(), incarnation: node.incarnation.get() };
+        if !self.duty("nodes down", Command::NodesDown(NodesDown { nodes: vec![at] })).await {
+            let text = format!("the managers could not note that {} is gone; repeat", node.id);
+            return Err(WireError::new(ErrorCode::Unavailable, text));
+        }
+        tracing::warn!(node = %node.id, address = %node.address, "a node was silent, and a new server with its key is where it was: it is marked down");
+        self.metrics.nodes_marked_down.add(1);
+        Ok(())
     }
 
     /// The key of a node that is down is free for the one that comes with it.

@@ -134,6 +134,32 @@ fn a_key_is_one_new_node_at_a_time_while_its_node_is_down() {
     assert!(refused.contains("give it a key of its own"), "{refused}");
 }
 
+/// A machine that was set up anew before anybody noticed that it was away answers the probes of its node of before:
+/// that one would never count as down, and the machine never be let in.
+#[test]
+fn a_machine_that_is_set_up_anew_at_once_is_let_in() {
+    let managers = Managers::start(1, 1, 1);
+    managers.cluster();
+    managers.set(&[("node_timeout", "10m")]);
+    eventually("the feature level", || (managers.status().feature_level >= 22).then_some(()));
+    managers.show("d1");
+    // It is heard no more; what answers at its address is the new one from now on.
+    let first = Node::start(&managers, 1, "data", 1);
+    let mut second = Node::at_the_place_of(&managers, 2, &first);
+    let refused = second.register().expect_err("the first one was heard").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+    let mut elsewhere = Node::new(&managers, 3, "data", 1);
+    managers.set(&[("node_timeout", "1s")]);
+    eventually("it to be let in", || second.register().ok());
+    let map = managers.map();
+    let of = |id: u32| map.nodes.iter().find(|node| node.id == id).expect("it is known");
+    assert!(!of(first.id()).up && of(second.id()).up);
+    assert_eq!(of(second.id()).holder, "d1");
+    assert_eq!(of(first.id()).holder, format!("d1/replaced-n{}", first.id()));
+    let refused = elsewhere.register().expect_err("one at a time").to_string();
+    assert!(refused.contains("give it a key of its own"), "{refused}");
+}
+
 /// The only manager is put back from a copy: it would lead, and give numbers again.
 #[test]
 fn the_only_manager_hears_from_nodes_that_it_is_older() {

@@ -135,10 +135,16 @@ impl Node {
         node
     }
 
-    /// A new node under the address of one that is lost with all that it had.
-    pub fn in_place_of(managers: &Managers, number: u8, lost: &Node) -> Self {
+    /// A node that has not registered yet, where another one was.
+    pub fn at_the_place_of(managers: &Managers, number: u8, lost: &Node) -> Self {
         let mut node = Self::new(managers, number, "data", 1);
         node.address.clone_from(&lost.address);
+        node
+    }
+
+    /// A new node under the address of one that is lost with all that it had.
+    pub fn in_place_of(managers: &Managers, number: u8, lost: &Node) -> Self {
+        let mut node = Self::at_the_place_of(managers, number, lost);
         node.register().expect("registered");
         node
     }
