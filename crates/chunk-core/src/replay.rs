@@ -3,6 +3,8 @@
 //! | file | journal says | then |
 //! |---|---|---|
 //! | any | deleted | remove the file |
+//! | absent | deleted, made again | make it from the journal, as if there were nothing in front of that |
+//! | there | deleted, made again | write it anew from the journal: it may be the one that was deleted |
 //! | absent | created | make it from the journal |
 //! | absent | changes without creation | it is lost here: report, others have it |
 //! | absent | nothing | nothing |
@@ -13,7 +15,9 @@
 //! | good | anything | use it, redo the changes |
 //!
 //! It works because a file is only made after its creation is durable in the journal, and because headers and states
-//! are only written while what is in them is in the journal too. Then the length: [`verified_length`].
+//! are only written while what is in them is in the journal too. So of a chunk that was made again under the number of
+//! a deleted one nothing but bytes has to be in its file, and those it has: they are promised only once the name is
+//! durable. Then the length: [`verified_length`].
 
 use cairn_types::BLOCK_SIZE;
 
@@ -30,7 +34,8 @@ pub enum HomeFile {
     Good,
 }
 
-/// The journal's records about the chunk, since the oldest that is kept.
+/// The journal's records about the chunk, since the oldest that is kept; if it was deleted and made again under its
+/// number, since that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalSays {
     /// A record of its creation.
@@ -39,8 +44,10 @@ pub struct JournalSays {
     pub extent: bool,
     /// A record with freed blocks.
     pub punched: bool,
-    /// A record of its end.
+    /// A record of its end, and none of its creation behind that.
     pub deleted: bool,
+    /// A record of the end of one that had its number before it was created.
+    pub again: bool,
 }
 
 /// What to do.
@@ -71,6 +78,7 @@ pub fn plan(file: HomeFile, journal: JournalSays) -> ReplayPlan {
         HomeFile::Absent if journal.created => ReplayPlan::Make,
         HomeFile::Absent if any => ReplayPlan::Lost,
         HomeFile::Absent => ReplayPlan::Nothing,
+        _ if journal.again => ReplayPlan::Rewrite,
         HomeFile::BadHeader if journal.created => ReplayPlan::Rewrite,
         HomeFile::BadHeader => ReplayPlan::SetAside,
         HomeFile::BadState if journal.extent || journal.created => ReplayPlan::Redo,
@@ -102,12 +110,14 @@ mod tests {
     #[test]
     fn the_table_is_exhaustive() {
         let (mut removed, mut seen) = (0, 0);
-        for bits in 0..16u8 {
+        for bits in 0..24u8 {
+            // Made again is a creation behind a deletion.
             let says = JournalSays {
-                created: bits & 1 != 0,
+                created: bits & 1 != 0 || bits & 16 != 0,
                 extent: bits & 2 != 0,
                 punched: bits & 4 != 0,
                 deleted: bits & 8 != 0,
+                again: bits & 16 != 0,
             };
             for file in [Absent, BadHeader, BadState, Good] {
                 seen += 1;
@@ -121,6 +131,7 @@ mod tests {
                     (Absent, true, ..) => ReplayPlan::Make,
                     (Absent, false, false, false) => ReplayPlan::Nothing,
                     (Absent, ..) => ReplayPlan::Lost,
+                    _ if says.again => ReplayPlan::Rewrite,
                     (BadHeader, true, ..) => ReplayPlan::Rewrite,
                     (BadHeader, ..) | (BadState, false, false, _) => ReplayPlan::SetAside,
                     (BadState | Good, ..) => ReplayPlan::Redo,
@@ -128,7 +139,7 @@ mod tests {
                 assert_eq!(plan, wanted, "{file:?} {says:?}");
             }
         }
-        assert_eq!((seen, removed), (64, 32));
+        assert_eq!((seen, removed), (96, 32));
     }
 
     /// Promised bytes would be cut off, or unverified ones taken for good.

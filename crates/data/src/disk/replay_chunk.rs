@@ -55,8 +55,13 @@ pub(super) fn replay_chunk(
     dirs: &mut BTreeSet<String>,
 ) -> Result<Outcome, OpenError> {
     let path = paths::chunk(id);
-    let seen = look(disk, cluster, id, &path)?;
-    let says = summarize(records);
+    let mut seen = look(disk, cluster, id, &path)?;
+    let (records, again) = of_the_last(records);
+    if again {
+        // They may be those of the one that was deleted.
+        (seen.header, seen.state) = (None, None);
+    }
+    let says = JournalSays { again, ..summarize(records) };
     let plan = plan(seen.kind, says);
     match plan {
         ReplayPlan::Nothing => Ok(Outcome::Gone),
@@ -83,7 +88,7 @@ pub(super) fn replay_chunk(
             Ok(Outcome::Lost)
         }
         ReplayPlan::Make | ReplayPlan::Rewrite | ReplayPlan::Redo if !records.is_empty() => {
-            redo(disk, cluster, id, records, &seen, plan, dirs)
+            redo(disk, cluster, id, (records, says), &seen, plan, dirs)
         }
         ReplayPlan::Make | ReplayPlan::Rewrite | ReplayPlan::Redo => {
             let (header, state) = seen.header.zip(seen.state).expect("without records only a good file is used");
@@ -126,6 +131,15 @@ fn look(disk: &dyn Disk, cluster: ClusterId, id: ChunkId, path: &str) -> Result<
         (Some(_), Some(_)) => HomeFile::Good,
     };
     Ok(Seen { kind, header, state, unreadable })
+}
+
+/// The records of the chunk that has the number now, and whether another one that had it was deleted before. A sync
+/// that came late may stand behind the deletion as well: it says nothing.
+fn of_the_last<'r, 'a>(records: &'r [JournalRecord<'a>]) -> (&'r [JournalRecord<'a>], bool) {
+    let is_deletion = |record: &JournalRecord<'_>| matches!(record, JournalRecord::Delete { .. });
+    let behind = records.iter().rposition(is_deletion).map_or(records.len(), |last| last + 1);
+    let created = records[behind..].iter().position(|record| matches!(record, JournalRecord::Create(_)));
+    created.map_or((records, false), |at| (&records[behind + at..], true))
 }
 
 fn summarize(records: &[JournalRecord<'_>]) -> JournalSays {
@@ -296,11 +310,20 @@ struct Work {
     overwrite: OverwriteNumber,
 }
 
+impl Work {
+    /// Nothing of a file counts.
+    fn empty(header: ChunkHeader) -> Self {
+        let tables = vec![vec![0; CHUNK_BLOCKS_MAX]; 1 + header.row_tables()];
+        let (bits, overwrite) = (vec![0; PUNCHED_LEN], OverwriteNumber::NONE);
+        Self { header, tables, bits, marks_lost: false, length: 0, claimed: 0, sealed: false, overwrite }
+    }
+}
+
 fn redo(
     disk: &dyn Disk,
     cluster: ClusterId,
     id: ChunkId,
-    records: &[JournalRecord<'_>],
+    (records, says): (&[JournalRecord<'_>], JournalSays),
     seen: &Seen,
     plan: ReplayPlan,
     dirs: &mut BTreeSet<String>,
@@ -333,7 +356,10 @@ fn redo(
             });
         }
     };
-    let mut work = read_work(file.as_ref(), header, seen.state)?;
+    let mut work = match says.again {
+        true => Work::empty(header),
+        false => read_work(file.as_ref(), header, seen.state)?,
+    };
     let forgot = has_forgotten(seen.state.as_ref(), &work.tables[0], records);
     if marks_are_damaged(seen.state.as_ref(), &work.bits, records) {
         leave_out_marks(disk, id);

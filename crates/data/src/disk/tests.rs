@@ -1,5 +1,6 @@
 //! Tests of the disk store on the simulated disk: crashes at every step, failures, damage.
 
+mod again;
 mod at_once;
 mod crash;
 mod faults;
