@@ -18,7 +18,7 @@ const FILES_MAX: usize = 5;
 const KNOWN: &[(&str, usize)] = &[
     ("cairn", 6),
     ("cli", 22),
-    ("data", 30),
+    ("data", 27),
     ("dst", 8),
     ("erasure", 10),
     ("fuse", 7),

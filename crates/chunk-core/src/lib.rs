@@ -2,11 +2,10 @@
 //!
 //! The data service asks here and carries out. Each file owns one rule of the data path: what an append may do
 //! ([`append`]), who may ask whom under which epoch ([`fence`]), which index comes next ([`indices`]), how much of a
-//! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), how open chunks end at a
-//! change of epoch ([`seal_plan`]), what a syncing member lacks ([`catch_up`]), what a free frees ([`punch`]), what is
-//! members compare of their lists ([`list_digest`]), what is different in erasure groups ([`striped`],
-//! [`shard_catch_up`], [`row_decode`], [`row_search`]), overwrites in place ([`overwrite`], [`overwrite_requests`],
-//! [`lease_fence`]).
+//! chunk is durable ([`durability`]), what a restart makes of journal and files ([`replay`]), what a syncing member
+//! lacks ([`catch_up`]), what a free frees ([`punch`]), what members compare of their lists ([`list_digest`]), what is
+//! different in erasure groups ([`striped`], [`shard_catch_up`], [`row_decode`], [`row_search`]), overwrites in place
+//! ([`overwrite`], [`overwrite_requests`], [`lease_fence`]).
 pub mod append;
 pub mod catch_up;
 pub mod durability;
@@ -20,6 +19,5 @@ pub mod punch;
 pub mod replay;
 pub mod row_decode;
 pub mod row_search;
-pub mod seal_plan;
 pub mod shard_catch_up;
 pub mod striped;

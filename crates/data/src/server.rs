@@ -59,6 +59,7 @@ mod tests;
 mod told;
 mod unhealed;
 mod vanished;
+mod witness;
 mod word;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

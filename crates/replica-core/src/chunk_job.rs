@@ -16,7 +16,9 @@ use cairn_types::{BLOCK_SIZE, DiskId, Epoch, ErrorCode, SessionId};
 
 use crate::member_op::{About, Call, Came, MemberDone, MemberOp, OwnOp};
 use crate::message::{ChunkSum, Refused, Table};
-use crate::reconcile::{Difference, Here, How, Plan, Purpose, Said, Step, Verdict, Witness, decide, differ, runs_of};
+use crate::reconcile::{
+    Difference, Here, How, Now, Plan, Purpose, Said, Step, Verdict, Witness, decide, differ, runs_of,
+};
 use crate::roster::Roster;
 use crate::source::{Hunt, Source, SourceKind};
 
@@ -118,17 +120,6 @@ pub struct ChunkJob<P> {
     same: bool,
     used: Vec<SourceKind>,
     piece_blocks: u32,
-}
-
-/// What the member knows of the chunk at this moment.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// Of an overwrite that came while it was not here.
-    pub skipped: OverwriteNumber,
-    /// It was here, and all of it up to there was freed.
-    pub freed_up_to: u64,
-    /// It is being freed.
-    pub freeing: bool,
 }
 
 impl<P: Clone> ChunkJob<P> {
@@ -254,17 +245,7 @@ impl<P: Clone> ChunkJob<P> {
             self.phase = Phase::Look { left };
             return Progress::Pending;
         }
-        let here = Here {
-            me: roster.me,
-            epoch: roster.epoch,
-            members: &roster.members,
-            serving: &roster.serving,
-            k: roster.k,
-            skipped: now.skipped,
-            freed_up_to: now.freed_up_to,
-            freeing: now.freeing,
-        };
-        let verdict = decide(self.purpose, &here, &self.witnesses);
+        let verdict = decide(self.purpose, &Here::of(roster, now), &self.witnesses);
         let Plan { made, session, steps, certain } = match verdict {
             Verdict::Same => return Progress::Ended(Outcome::Done { same: true }),
             Verdict::Arrives => return Progress::Ended(Outcome::Arrives),

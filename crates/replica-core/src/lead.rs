@@ -33,6 +33,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Lead {
     phase: Phase,
+    /// Of the questions that are asked now: what answers earlier ones and comes later says nothing.
+    round: u64,
     /// Who has not answered.
     left: BTreeSet<DiskId>,
     began: Time,
@@ -50,15 +52,17 @@ impl Lead {
 impl<P: Clone> Replica<P> {
     pub(crate) fn begin_to_lead(&mut self, out: &mut Vec<Output<P>>) {
         let began = self.now;
-        self.lead = Some(Lead { phase: Phase::BringIn, left: BTreeSet::new(), began, failed: false, retry_at: None });
+        let left = BTreeSet::new();
+        self.lead = Some(Lead { phase: Phase::BringIn, round: 0, left, began, failed: false, retry_at: None });
         self.lead_again(out);
     }
 
     /// From where it is to be done again.
     pub(crate) fn lead_again(&mut self, out: &mut Vec<Output<P>>) {
         let (Some(roster), Some(record)) = (self.roster.clone(), self.epochs.durable().cloned()) else { return };
+        let round = self.id();
         let Some(lead) = self.lead.as_mut() else { return };
-        (lead.retry_at, lead.failed) = (None, false);
+        (lead.retry_at, lead.failed, lead.round) = (None, false, round);
         if !self.entered {
             lead.phase = Phase::BringIn;
             lead.left = roster.receivers.iter().copied().collect();
@@ -82,19 +86,20 @@ impl<P: Clone> Replica<P> {
     }
 
     fn lead_asks(&mut self, disk: DiskId, request: Request<P>, out: &mut Vec<Output<P>>) {
-        let used = Use::Lead { epoch: self.epochs.epoch(), from: disk };
+        let used = Use::Lead { round: self.lead.as_ref().map_or(0, |lead| lead.round), from: disk };
         self.ask(disk, request, used, out);
     }
 
     fn lead_lists(&mut self, which: Which, out: &mut Vec<Output<P>>) {
-        let used = Use::Lead { epoch: self.epochs.epoch(), from: self.me };
+        let used = Use::Lead { round: self.lead.as_ref().map_or(0, |lead| lead.round), from: self.me };
         self.disk(DiskOp::List(which), used, out);
     }
 
     /// Chunks of earlier epochs that are open somewhere.
     fn lead_open(&mut self, out: &mut Vec<Output<P>>) {
+        let round = self.id();
         let (Some(roster), Some(lead)) = (self.roster.clone(), self.lead.as_mut()) else { return };
-        lead.phase = Phase::Open(BTreeSet::new());
+        (lead.phase, lead.round) = (Phase::Open(BTreeSet::new()), round);
         lead.left = roster.serving.iter().copied().collect();
         for disk in roster.others() {
             self.lead_asks(disk, Request::List(Which::Open), out);
@@ -102,9 +107,15 @@ impl<P: Clone> Replica<P> {
         self.lead_lists(Which::Open, out);
     }
 
-    pub(crate) fn lead_came(&mut self, from: DiskId, outcome: Result<Answer<P>, Refused>, out: &mut Vec<Output<P>>) {
+    pub(crate) fn lead_came(
+        &mut self,
+        round: u64,
+        from: DiskId,
+        outcome: Result<Answer<P>, Refused>,
+        out: &mut Vec<Output<P>>,
+    ) {
         let (Some(roster), Some(lead)) = (self.roster.clone(), self.lead.as_mut()) else { return };
-        if lead.retry_at.is_some() || !lead.left.remove(&from) {
+        if lead.retry_at.is_some() || lead.round != round || !lead.left.remove(&from) {
             return;
         }
         let mut fails = false;
@@ -186,6 +197,7 @@ impl<P: Clone> Replica<P> {
 
     /// The next chunk.
     fn lead_next(&mut self, out: &mut Vec<Output<P>>) {
+        let round = self.id();
         let (Some(roster), Some(lead)) = (self.roster.clone(), self.lead.as_mut()) else { return };
         match &mut lead.phase {
             Phase::Equalise(queue) => match queue.pop_front() {
@@ -200,7 +212,7 @@ impl<P: Clone> Replica<P> {
                 // One chunk that resists does not keep the others open.
                 None if lead.failed => self.lead_fails(None, out),
                 None if roster.comparing => {
-                    lead.phase = Phase::Highest(0);
+                    (lead.phase, lead.round) = (Phase::Highest(0), round);
                     lead.left = roster.receivers.iter().copied().collect();
                     for disk in roster.receivers.iter().copied() {
                         self.lead_asks(disk, Request::Reserve { epoch: roster.epoch, mark: 0 }, out);

@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cairn_format::crc_table::blocks_of;
 use cairn_types::{DiskId, Time};
 
 use crate::care::Care;
@@ -21,7 +20,7 @@ use crate::chunk_job::Outcome;
 use crate::disk::DiskOp;
 use crate::input::{Note, Output};
 use crate::message::{Answer, ChunkSum, Refused, Request, Which};
-use crate::reconcile::Purpose;
+use crate::reconcile::{Purpose, is_less};
 use crate::replica::{Owner, Replica, Use};
 use crate::roster::Roster;
 
@@ -43,6 +42,8 @@ type Brought = (u32, Purpose, Vec<(DiskId, Option<ChunkSum>)>);
 pub struct Pass {
     /// As one who serves.
     looks: bool,
+    /// Of the lists that are asked for now.
+    round: u64,
     stage: Stage,
     left: BTreeSet<DiskId>,
     lists: BTreeMap<DiskId, Vec<ChunkSum>>,
@@ -65,8 +66,10 @@ impl<P: Clone> Replica<P> {
             leader.map_or_else(|| roster.others().collect(), |leader| BTreeSet::from([leader]));
         let own = looks && roster.k.is_none();
         let left = asked.iter().copied().chain(own.then_some(self.me)).collect();
+        let round = self.id();
         self.pass = Some(Pass {
             looks,
+            round,
             stage,
             left,
             lists: BTreeMap::new(),
@@ -80,23 +83,29 @@ impl<P: Clone> Replica<P> {
         });
         self.pass_lists(asked, out);
         if own {
-            let used = Use::Pass { epoch: roster.epoch, from: self.me };
+            let used = Use::Pass { round, from: self.me };
             self.disk(DiskOp::List(Which::All), used, out);
         }
         self.pass_goes_on(out);
     }
 
     fn pass_lists(&mut self, asked: BTreeSet<DiskId>, out: &mut Vec<Output<P>>) {
-        let epoch = self.epochs.epoch();
+        let round = self.pass.as_ref().map_or(0, |pass| pass.round);
         for disk in asked {
-            self.ask(disk, Request::List(Which::All), Use::Pass { epoch, from: disk }, out);
+            self.ask(disk, Request::List(Which::All), Use::Pass { round, from: disk }, out);
         }
     }
 
-    pub(crate) fn pass_came(&mut self, from: DiskId, outcome: Result<Answer<P>, Refused>, out: &mut Vec<Output<P>>) {
+    pub(crate) fn pass_came(
+        &mut self,
+        round: u64,
+        from: DiskId,
+        outcome: Result<Answer<P>, Refused>,
+        out: &mut Vec<Output<P>>,
+    ) {
         let epoch = self.epochs.epoch();
         let Some(pass) = self.pass.as_mut() else { return };
-        if !pass.left.remove(&from) {
+        if pass.round != round || !pass.left.remove(&from) {
             return;
         }
         match outcome {
@@ -290,18 +299,12 @@ fn missing_or_shorter(
     own: &[ChunkSum],
     lists: &BTreeMap<DiskId, Vec<ChunkSum>>,
 ) -> Vec<u32> {
-    let whole = |sum: &&ChunkSum| sum.sealed && sum.length > 0 && sum.freed < blocks_of(sum.length);
-    let mut longest: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut theirs: BTreeMap<u32, Vec<&ChunkSum>> = BTreeMap::new();
     let others = lists.iter().filter(|(disk, _)| **disk != roster.me).flat_map(|(_, chunks)| chunks);
-    for sum in others.filter(whole) {
-        let length = longest.entry(sum.index).or_default();
-        *length = (*length).max(sum.length);
-    }
-    let is_less = |(index, target): &(u32, u64)| match own.iter().find(|sum| sum.index == *index) {
-        None => true,
-        Some(here) if here.sealed => here.length < *target,
-        // Its writer is at it, or its leader is about to seal it.
-        Some(here) => here.made < roster.epoch && entered,
+    others.for_each(|sum| theirs.entry(sum.index).or_default().push(sum));
+    let less = |(index, theirs): &(u32, Vec<&ChunkSum>)| {
+        let of = own.iter().find(|sum| sum.index == *index);
+        is_less(None, (roster.epoch, entered), of, theirs.iter().copied())
     };
-    longest.into_iter().filter(is_less).map(|(index, _)| index).collect()
+    theirs.into_iter().filter(less).map(|(index, _)| index).collect()
 }

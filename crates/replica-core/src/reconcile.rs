@@ -16,13 +16,13 @@ use std::ops::Range;
 
 use cairn_chunk_core::catch_up::{self, missing_blocks};
 use cairn_chunk_core::overwrite::{differing_blocks, number_above};
-use cairn_chunk_core::seal_plan::{Holding, plan_seal};
 use cairn_chunk_core::shard_catch_up::{ShardSum, ShardVerdict, judge_shard};
 use cairn_format::crc_table::{PunchedBits, blocks_of};
 use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_types::{BLOCK_SIZE, DiskId, Epoch, SessionId};
 
 use crate::message::{ChunkSum, Table};
+use crate::roster::Roster;
 use crate::source::Source;
 
 /// Why members are compared.
@@ -55,7 +55,8 @@ pub enum Said {
 }
 
 impl Said {
-    fn has(&self) -> Option<&ChunkSum> {
+    /// What it has.
+    pub fn has(&self) -> Option<&ChunkSum> {
         if let Self::Has(sum) = self { Some(sum) } else { None }
     }
 }
@@ -69,6 +70,17 @@ pub struct Witness {
     pub serves: bool,
     /// What it said.
     pub said: Said,
+}
+
+/// What the member knows of the chunk at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Of an overwrite that came while it was not here.
+    pub skipped: OverwriteNumber,
+    /// It was here, and all of it up to there was freed.
+    pub freed_up_to: u64,
+    /// It is being freed.
+    pub freeing: bool,
 }
 
 /// Who compares.
@@ -90,6 +102,22 @@ pub struct Here<'a> {
     pub freed_up_to: u64,
     /// It is being freed here.
     pub freeing: bool,
+}
+
+impl<'a> Here<'a> {
+    /// In the epoch of `roster`.
+    pub fn of(roster: &'a Roster, now: Now) -> Self {
+        Self {
+            me: roster.me,
+            epoch: roster.epoch,
+            members: &roster.members,
+            serving: &roster.serving,
+            k: roster.k,
+            skipped: now.skipped,
+            freed_up_to: now.freed_up_to,
+            freeing: now.freeing,
+        }
+    }
 }
 
 /// How a table is taken over.
@@ -187,6 +215,13 @@ pub enum Verdict {
     Act(Plan),
 }
 
+impl Verdict {
+    /// Nothing is to be done, and nothing that was not said could change that.
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::Same | Self::Arrives | Self::Nowhere | Self::Settled)
+    }
+}
+
 /// Decides.
 pub fn decide(purpose: Purpose, here: &Here<'_>, witnesses: &[Witness]) -> Verdict {
     // What counts is what those say who serve; what is here is not a witness of itself.
@@ -207,6 +242,11 @@ fn others<'a>(here: &Here<'_>, serving: &[&'a Witness]) -> Vec<&'a Witness> {
     serving.iter().copied().filter(|w| w.disk != here.me).collect()
 }
 
+/// It takes no more, and power can take some of it.
+fn shaky(own: &ChunkSum) -> bool {
+    own.sealed && own.durable < own.length
+}
+
 fn plan(of: &ChunkSum, steps: Vec<Step>) -> Verdict {
     Verdict::Act(Plan { made: of.made, session: of.session, steps, certain: true })
 }
@@ -215,19 +255,22 @@ fn end(serving: &[&Witness]) -> Verdict {
     if serving.iter().any(|w| w.said == Said::Silent) {
         return Verdict::Wait;
     }
-    let holding = |w: &&Witness| Holding {
-        disk: w.disk,
-        length: w.said.has().map(|sum| sum.length),
-        sealed: w.said.has().is_some_and(|sum| sum.sealed),
+    let holders = || serving.iter().filter_map(|w| Some((w.disk, w.said.has()?)));
+    let Some((_, of)) = holders().next_back() else { return Verdict::Same };
+    // Who has most first: the leader if several have as much.
+    let mut sources: Vec<(DiskId, u64)> = holders().map(|(disk, sum)| (disk, sum.length)).collect();
+    sources.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
+    let longest = sources[0].1;
+    // Nothing is cut off: who has sealed it keeps its length. Who lacks it does not get it: it never acknowledged any
+    // of it, or it was freed there.
+    let open = || holders().filter(|(_, sum)| !sum.sealed);
+    let extend = |(target, has): (DiskId, &ChunkSum)| Step::Extend {
+        sources: sources.clone(),
+        target,
+        range: has.length..longest,
     };
-    let holdings: Vec<Holding> = serving.iter().map(holding).collect();
-    let last = serving.iter().rev().find_map(|w| w.said.has());
-    let (Some(seal), Some(of)) = (plan_seal(&holdings), last) else { return Verdict::Same };
-    let mut sources: Vec<(DiskId, u64)> = holdings.iter().filter_map(|of| Some((of.disk, of.length?))).collect();
-    sources.sort_by_key(|(disk, _)| *disk != seal.source);
-    let extend = |(target, has)| Step::Extend { sources: sources.clone(), target, range: has..seal.length };
-    let mut steps: Vec<Step> = seal.copies.into_iter().map(extend).collect();
-    steps.extend(seal.seals.into_iter().map(|disk| Step::Seal { disk }));
+    let mut steps: Vec<Step> = open().filter(|(_, sum)| sum.length < longest).map(extend).collect();
+    steps.extend(open().map(|(disk, _)| Step::Seal { disk }));
     if steps.is_empty() { Verdict::Same } else { plan(of, steps) }
 }
 
@@ -277,8 +320,7 @@ fn follow(here: &Here<'_>, own: Option<&ChunkSum>, holder: DiskId, serving: &[&W
         creation_epoch: sum.made,
         table_crc: sum.table_crc,
     };
-    let durable = own.is_some_and(|own| own.sealed && own.durable < own.length);
-    let mut steps: Vec<Step> = durable.then_some(Step::Durable).into_iter().collect();
+    let mut steps: Vec<Step> = own.is_some_and(shaky).then_some(Step::Durable).into_iter().collect();
     let freed = own.is_some_and(|own| own.freed < theirs.freed);
     // Overwritten all the time: its table is never the one of the list, but all that comes is taken.
     let in_step = theirs.number.is_some() && own.is_some_and(|own| own.follow.has(theirs.number, here.epoch));
@@ -366,10 +408,12 @@ fn shard(here: &Here<'_>, own: Option<&ChunkSum>, others: &[&Witness]) -> Verdic
     let target = match verdict {
         ShardVerdict::Same if !certain => return Verdict::Wait,
         ShardVerdict::Same => {
-            return if own.is_none() && answered.len() + 1 == here.members.len() {
-                Verdict::Nowhere
-            } else {
-                Verdict::Same
+            return match own {
+                // By its length it is complete, and power could take what an attempt that ended early left.
+                Some(own) if shaky(own) => plan(own, vec![Step::Durable]),
+                None if here.freed_up_to > 0 => Verdict::Settled,
+                None if answered.len() + 1 == here.members.len() => Verdict::Nowhere,
+                _ => Verdict::Same,
             };
         }
         ShardVerdict::WrittenNow => return Verdict::Arrives,
@@ -384,10 +428,7 @@ fn shard(here: &Here<'_>, own: Option<&ChunkSum>, others: &[&Witness]) -> Verdic
     if known().any(|sum| (sum.made, sum.session) != (first.made, first.session)) {
         return Verdict::Conflict;
     }
-    let mut steps = Vec::new();
-    if own.is_some_and(|own| own.sealed && own.durable < own.length) {
-        steps.push(Step::Durable);
-    }
+    let mut steps: Vec<Step> = own.is_some_and(shaky).then_some(Step::Durable).into_iter().collect();
     let place = |disk: DiskId| here.members.iter().position(|member| *member == disk);
     // Who serves first; those that catch up are the last sources.
     let rest = here.members.iter().filter(|disk| !here.serving.contains(disk));
@@ -397,6 +438,28 @@ fn shard(here: &Here<'_>, own: Option<&ChunkSum>, others: &[&Witness]) -> Verdic
     let freed_at = answered.iter().filter(|w| w.said.has().is_some_and(|sum| sum.freed > 0)).map(|w| w.disk).collect();
     steps.push(Step::Rebuild { source: Source::Rebuild { k, shards }, range: from..target.max(from), freed_at });
     Verdict::Act(Plan { made: first.made, session: first.session, steps, certain })
+}
+
+/// Whether a chunk, one of `k` shards or a copy, can be brought back, or made longer, from what others list of it.
+/// `entered`: what was open of earlier epochs is about to be closed.
+pub fn is_less<'a>(
+    k: Option<usize>,
+    (epoch, entered): (Epoch, bool),
+    own: Option<&ChunkSum>,
+    theirs: impl Iterator<Item = &'a ChunkSum>,
+) -> bool {
+    let whole = theirs.filter(|sum| sum.sealed && sum.freed < blocks_of(sum.length));
+    let mut lengths: Vec<u64> = whole.map(|sum| sum.length).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    // What can be read without this member: all of the longest copy, and of shards as much as k of them have.
+    let target = k.unwrap_or(1).checked_sub(1).and_then(|last| lengths.get(last));
+    let Some(target) = target else { return false };
+    match own {
+        None => true,
+        Some(own) if own.sealed => own.length < *target,
+        // Its writer is at it, or its leader is about to seal it.
+        Some(own) => own.made < epoch && entered,
+    }
 }
 
 /// In what a target differs from a source.

@@ -17,7 +17,7 @@ use cairn_format::pg_state::PgStateRecord;
 use cairn_types::{DiskId, Epoch, ErrorCode, Incarnation, Time};
 
 use crate::care::{Care, Cares};
-use crate::chunk_job::{ChunkJob, Now, Outcome, Progress};
+use crate::chunk_job::{ChunkJob, Outcome, Progress};
 use crate::config::Config;
 use crate::deleted::Deleted;
 use crate::disk::{DiskDone, DiskOp};
@@ -30,7 +30,7 @@ use crate::member_op::{About, Call, Came, MemberOp, from_answer, from_disk};
 use crate::message::{Answer, ChunkSum, Refused, Request, Stamp};
 use crate::overwrites::Overwrites;
 use crate::pass::Pass;
-use crate::reconcile::Purpose;
+use crate::reconcile::{Now, Purpose};
 use crate::role::{Right, Role, Standing};
 use crate::roster::Roster;
 use crate::write::Join;
@@ -65,8 +65,8 @@ pub(crate) enum Use {
     Join { join: u64, rest: Option<DiskId> },
     Serve { id: RequestId, what: crate::serve::Served },
     Job { job: u64, from: DiskId },
-    Lead { epoch: Epoch, from: DiskId },
-    Pass { epoch: Epoch, from: DiskId },
+    Lead { round: u64, from: DiskId },
+    Pass { round: u64, from: DiskId },
     Reserve { epoch: Epoch, from: DiskId },
     SealOwn { epoch: Epoch, index: Option<u32> },
     SealAll { epoch: Epoch, index: u32 },
@@ -285,8 +285,8 @@ impl<P: Clone> Replica<P> {
         match used {
             Use::Join { join, rest: Some(next) } => self.join_rest(join, next, outcome, out),
             Use::Job { job, from } => self.job_came(job, from, outcome.map(from_answer), out),
-            Use::Lead { epoch, from } if epoch == self.epochs.epoch() => self.lead_came(from, outcome, out),
-            Use::Pass { epoch, from } if epoch == self.epochs.epoch() => self.pass_came(from, outcome, out),
+            Use::Lead { round, from } => self.lead_came(round, from, outcome, out),
+            Use::Pass { round, from } => self.pass_came(round, from, outcome, out),
             Use::Reserve { epoch, from } if epoch == self.epochs.epoch() => {
                 self.reserve_came(from, outcome, out);
             }
@@ -309,13 +309,13 @@ impl<P: Clone> Replica<P> {
                 }
                 self.job_came(job, from, outcome.map(from_disk), out);
             }
-            Use::Lead { epoch, from } if epoch == self.epochs.epoch() => {
+            Use::Lead { round, from } => {
                 let outcome = outcome.map(|done| self.own_answer(done));
-                self.lead_came(from, outcome, out);
+                self.lead_came(round, from, outcome, out);
             }
-            Use::Pass { epoch, from } if epoch == self.epochs.epoch() => {
+            Use::Pass { round, from } => {
                 let outcome = outcome.map(|done| self.own_answer(done));
-                self.pass_came(from, outcome, out);
+                self.pass_came(round, from, outcome, out);
             }
             Use::SealOwn { epoch, index } => {
                 if let Some(index) = index {
@@ -464,7 +464,13 @@ impl<P: Clone> Replica<P> {
                     freed_up_to: self.deleted.freed_up_to(job.index),
                     freeing: self.freeing.contains_key(&job.index),
                 };
-                (job.came(&roster, now, from, came), job.about(roster.epoch))
+                // Somebody who looked at it at the same time may have begun.
+                let taken = self.is_being_brought(job.index);
+                let progress = match job.came(&roster, now, from, came) {
+                    Progress::Calls(_) if taken && job.brings() => Progress::Ended(Outcome::Wait),
+                    progress => progress,
+                };
+                (progress, job.about(roster.epoch))
             }
             Work::Heal(job) => (job.came(&roster, from, came), job.about(roster.epoch)),
         };

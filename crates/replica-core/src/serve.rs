@@ -4,7 +4,8 @@
 //! Invariant: a member answers reads only as the newest state that it was told says; a free of what is being brought,
 //! or may yet be brought, is not answered as done.
 
-use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, Epoch, ErrorCode};
+use cairn_format::crc_table::blocks_of;
+use cairn_types::{CHUNK_SIZE_MAX, Epoch, ErrorCode};
 
 use crate::care::Care;
 use crate::disk::{DiskDone, DiskOp};
@@ -136,13 +137,13 @@ impl<P: Clone> Replica<P> {
         if self.is_being_brought(index) || here.is_none() && !self.may(Right::FreeAbsent) {
             return Err(Refused::because(ErrorCode::Unavailable));
         }
-        // To one that catches up, or one of whose copies is to be closed, the rest may yet come from somebody who has
-        // not freed it: it is told again.
+        // To one that catches up, or to a chunk of an earlier epoch that is to be closed, the rest may yet come from
+        // somebody who has not freed it: it is told again.
         let is_part = here.is_some_and(|seen| !seen.sum.sealed && seen.sum.made < epoch);
         let length = here.map_or(0, |seen| seen.sum.length);
         let beyond = match &what {
             Freed::Whole => true,
-            Freed::Blocks(runs) => runs.iter().any(|run| u64::from(run.end) * BLOCK_SIZE as u64 > length),
+            Freed::Blocks(runs) => runs.iter().any(|run| run.end > blocks_of(length)),
         };
         let short = beyond && (is_part || !self.may(Right::FreeAbsent));
         let whole = what == Freed::Whole;

@@ -4,6 +4,8 @@
 //! was accepted and not done, any beginning; of bytes that no sync covers, any beginning as well. A disk that forgets
 //! comes back with chunks as they were some time ago.
 
+pub mod breaks;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use cairn_replica_core::input::Seen;
 use cairn_replica_core::message::{ChunkSum, Data, Freed, Refused, Run, Table, Which};
 use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode, SessionId};
 
-use crate::chance::Chance;
 use crate::words::{Block, Bytes, FILLER, WORDS, crc, cut, decode};
 
 /// A chunk on a disk.
@@ -75,6 +76,15 @@ impl SimChunk {
         self.freed.count_ones() >= blocks_of(self.length)
     }
 
+    /// Where it may end after a loss of power: bytes that no sync covers are there up to a block, or all, or none.
+    pub fn ends(&self) -> Vec<u64> {
+        let (durable, length, block) = (self.durable, self.length, BLOCK_SIZE as u64);
+        let whole = (durable.div_ceil(block)..=length / block).map(|at| at * block);
+        let mut ends: Vec<u64> = whole.filter(|end| *end > durable).chain([durable, length]).collect();
+        ends.dedup();
+        ends
+    }
+
     fn put(&mut self, block: u32, bytes: Block, sum: u32) {
         let at = block as usize;
         if at >= self.blocks.len() {
@@ -113,6 +123,13 @@ pub struct SimDisk {
     older: Option<Image>,
     /// No room for anything new.
     pub full: bool,
+    /// A write failed: nothing is answered any more until the process ends.
+    pub failed: bool,
+    /// The how manyth write from now fails.
+    pub write_fails_in: Option<u32>,
+    /// So many reads of a thousand fail.
+    pub read_failures: u64,
+    reads: u64,
     /// Which shard, and of how many any k are enough.
     pub shards: Option<(u8, usize)>,
 }
@@ -138,6 +155,9 @@ impl SimDisk {
 
     /// Accepts an operation: what will come of it, and what to call when it is durable.
     pub fn submit(&mut self, op: DiskOp<Bytes>) -> (Done, Option<u64>) {
+        if let Err(refused) = self.fails(&op) {
+            return (Err(refused), None);
+        }
         if let DiskOp::Save(record) = op {
             if self.full && record.epoch.get().is_multiple_of(2) {
                 return (no(ErrorCode::NoSpace), None);
@@ -316,7 +336,7 @@ impl SimDisk {
     ) -> Result<(), Refused> {
         let here = self.now.chunks.get(&index);
         if here.is_none() && (!may_create || offset != 0) {
-            return no(if may_create { ErrorCode::OffsetMismatch } else { ErrorCode::ChunkDeleted });
+            return no(ErrorCode::Missing);
         }
         let (length, sealed) = here.map_or((0, false), |chunk| (chunk.length, chunk.sealed && !repair));
         match judge_append(length, sealed, (offset, None), bytes as usize, data.crcs.len()) {
@@ -417,9 +437,8 @@ impl SimDisk {
     fn replace(&mut self, index: u32, block: u32, data: &Data<Bytes>, as_of: OverwriteNumber) -> Result<(), Refused> {
         let Some(chunk) = self.now.chunks.get_mut(&index) else { return no(ErrorCode::Missing) };
         let newer = chunk.touched.get(&block).is_some_and(|number| *number > as_of);
-        let Some(bytes) = data.bytes.as_ref().filter(|_| block < blocks_of(chunk.length)) else {
-            return no(ErrorCode::Missing);
-        };
+        // Of a block that is not here there is nothing to replace.
+        let Some(bytes) = data.bytes.as_ref().filter(|_| block < blocks_of(chunk.length)) else { return Ok(()) };
         if !newer && !chunk.is_freed(block) {
             chunk.put(block, bytes[0], data.crcs[0]);
         }
@@ -467,72 +486,6 @@ impl SimDisk {
         chunk.put(block, bytes[0], data.crcs[0]);
         Ok(())
     }
-
-    /// Power is lost: what was not durable is there or not.
-    pub fn crash(&mut self, chance: &mut Chance) {
-        let pending = std::mem::take(&mut self.pending);
-        let mut kept: BTreeMap<Option<u32>, bool> = BTreeMap::new();
-        for (_, commit) in pending {
-            let of = if let Commit::Chunk(index, _) = &commit { Some(*index) } else { None };
-            // Of what was accepted for a chunk a beginning.
-            let still = kept.entry(of).or_insert(true);
-            *still &= chance.per_mille(600);
-            if *still {
-                apply(&mut self.durable, commit);
-            }
-        }
-        self.durable.chunks.retain(|_, chunk| lose_tail(chunk, chance));
-        self.restart();
-    }
-
-    fn restart(&mut self) {
-        for chunk in self.durable.chunks.values_mut() {
-            chunk.follow = Follow { last: chunk.follow.last, ..Follow::default() };
-            chunk.touched.clear();
-        }
-        self.now = self.durable.clone();
-    }
-
-    /// What is durable at this moment is what it may go back to.
-    pub fn remember(&mut self) {
-        self.older = Some(self.durable.clone());
-    }
-
-    /// Chunks come back as they were some time ago, each by itself; whether any did.
-    pub fn forget(&mut self, chance: &mut Chance) -> bool {
-        let Some(older) = self.older.take() else { return false };
-        let mut forgot = false;
-        let all: Vec<u32> = self.durable.chunks.keys().chain(older.chunks.keys()).copied().collect();
-        for index in all {
-            if chance.per_mille(500) && self.durable.chunks.get(&index) != older.chunks.get(&index) {
-                self.durable.chunks.remove(&index);
-                apply(&mut self.durable, Commit::Chunk(index, older.chunks.get(&index).cloned().map(Box::new)));
-                forgot = true;
-            }
-        }
-        self.restart();
-        forgot
-    }
-
-    /// Whether a block does not match its checksum.
-    pub fn has_bad_block(&self) -> bool {
-        self.now.chunks.values().any(|chunk| {
-            let bad = |at: usize| !chunk.is_freed(at as u32) && crc(&chunk.blocks[at]) != chunk.crcs[at];
-            (0..chunk.blocks.len()).any(bad)
-        })
-    }
-
-    /// A bit of a block flips.
-    pub fn flip(&mut self, index: u32, block: u32) -> bool {
-        let mut flipped = false;
-        for image in [&mut self.now, &mut self.durable] {
-            let Some(chunk) = image.chunks.get_mut(&index) else { continue };
-            let Some(bytes) = chunk.blocks.get_mut(block as usize) else { continue };
-            bytes[1] ^= 1 << (block % 31);
-            flipped = true;
-        }
-        flipped
-    }
 }
 
 fn apply(image: &mut Image, commit: Commit) {
@@ -548,32 +501,6 @@ fn apply(image: &mut Image, commit: Commit) {
             image.chunks.remove(&index);
         }
     }
-}
-
-/// Cuts bytes that no sync covers; whether anything is left of the chunk.
-fn lose_tail(chunk: &mut SimChunk, chance: &mut Chance) -> bool {
-    let (durable, length) = (chunk.durable, chunk.length);
-    if durable < length {
-        let block = BLOCK_SIZE as u64;
-        let whole: Vec<u64> = (durable.div_ceil(block)..=length / block).map(|at| at * block).collect();
-        let ends: Vec<u64> = whole.into_iter().filter(|end| *end > durable).chain([durable, length]).collect();
-        chunk.length = chance.one(&ends).unwrap_or(durable);
-        let blocks = blocks_of(chunk.length) as usize;
-        chunk.blocks.truncate(blocks);
-        chunk.crcs.truncate(blocks);
-        chunk.freed &= (1u64 << blocks) - 1;
-        let tail = chunk.length % block;
-        if let (Some(last), Some(sum)) = (chunk.blocks.last_mut(), chunk.crcs.last_mut())
-            && tail > 0
-            && crc(last) == *sum
-        {
-            *last = cut(last, tail);
-            *sum = crc(last);
-        }
-        // What is found is made durable.
-        chunk.durable = chunk.length;
-    }
-    chunk.length > 0 || chance.per_mille(500)
 }
 
 fn touched_by(op: &DiskOp<Bytes>) -> Option<u32> {

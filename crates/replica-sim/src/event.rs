@@ -131,6 +131,8 @@ pub enum Mend {
     Room(usize),
     /// It is as fast as before.
     Speed(usize),
+    /// It reads everything again, and its process is started anew if a write had failed.
+    Device(usize),
 }
 
 /// An event and when it happens; equal times in the order in which they were planned.

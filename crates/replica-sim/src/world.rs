@@ -255,9 +255,14 @@ impl World {
             Event::TimedOut(caller) => self.answered(caller, Err(Refused::because(ErrorCode::DeadlineExceeded))),
             Event::DiskDone { node, life, call, outcome, commit } => {
                 if self.nodes[node].life == life {
-                    if let Some(commit) = commit {
-                        self.nodes[node].disk.committed(commit);
-                    }
+                    let outcome = match commit {
+                        // What was accepted before a write failed is not done any more.
+                        Some(_) if self.nodes[node].disk.failed => Err(Refused::because(ErrorCode::DiskFailed)),
+                        commit => {
+                            commit.into_iter().for_each(|commit| self.nodes[node].disk.committed(commit));
+                            outcome
+                        }
+                    };
                     self.step(node, Input::Done { call, outcome });
                 }
             }
@@ -308,12 +313,19 @@ impl World {
         }
     }
 
-    fn mends(&mut self, mend: Mend) {
+    pub(crate) fn mends(&mut self, mend: Mend) {
         match mend {
             Mend::Link(from, to) => self.network.cut[from][to] = false,
             Mend::Network => self.calm_network(),
             Mend::Room(node) => self.nodes[node].disk.full = false,
             Mend::Speed(node) => self.nodes[node].slow = 0,
+            Mend::Device(node) => {
+                let disk = &mut self.nodes[node].disk;
+                (disk.read_failures, disk.write_fails_in) = (0, None);
+                if disk.failed && self.nodes[node].runs() {
+                    self.crash(node);
+                }
+            }
         }
     }
 
@@ -321,7 +333,7 @@ impl World {
     fn probe(&self, node: usize) -> bool {
         let manager = self.manager_place();
         let cut = self.network.cut[manager][node] || self.network.cut[node][manager];
-        self.nodes[node].runs() && !cut && self.nodes[node].slow < 1_500 * MS
+        self.nodes[node].runs() && !cut && !self.nodes[node].disk.failed && self.nodes[node].slow < 1_500 * MS
     }
 
     fn manager_ticks(&mut self) {

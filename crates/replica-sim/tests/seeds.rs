@@ -32,6 +32,8 @@ fn run(first: u64) {
         "fault: out of order",
         "fault: slow disk",
         "fault: full disk",
+        "fault: reads fail",
+        "fault: a write fails",
         "fault: bit flipped",
         "fault: disk forgot",
         "fault: member put out",

@@ -361,9 +361,9 @@ impl Chunk {
         self.state.lock().follow.last.is_some()
     }
 
-    /// Whether it was found to be as the primary's in `epoch` and has all overwrites up to `theirs`.
-    pub fn is_in_step(&self, theirs: OverwriteNumber, epoch: Epoch) -> bool {
-        self.state.lock().follow.has(theirs, epoch)
+    /// What it knows of overwrites while its member catches up.
+    pub fn follow(&self) -> Follow {
+        self.state.lock().follow
     }
 
     /// When the last append came.

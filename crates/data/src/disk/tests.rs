@@ -12,5 +12,6 @@ mod lingers;
 mod model;
 mod overwrites;
 mod pipes;
+mod simulated;
 mod sizes;
 mod tables;

@@ -135,7 +135,7 @@ impl Inner {
         if scheme != member.pg.scheme {
             return Err(bad_request(format!("{} has scheme {}, not {scheme}", member.pg.pg, member.pg.scheme)));
         }
-        let may_create = id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index);
+        let may_create = id.index < member.pg.high_water && !member.runtime.state.lock().deleted().contains(id.index);
         let create = CreateRecord { chunk: id, scheme, shard, volume: member.pg.volume, creation_epoch, session };
         let op = AppendOp {
             create,

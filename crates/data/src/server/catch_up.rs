@@ -11,10 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_chunk_core::catch_up::{ChunkSum, Verdict, is_surplus, judge};
+use cairn_chunk_core::catch_up::is_surplus;
 use cairn_chunk_core::fence;
+use cairn_replica_core::message::ChunkSum;
+use cairn_replica_core::reconcile::{Purpose, Said, Step, Verdict};
+use cairn_replica_core::source::Source;
 use cairn_rpc::Payload;
-use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, Time};
+use cairn_types::{ChunkId, DiskId, ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
@@ -24,7 +27,7 @@ use super::allocate::raise_mark;
 use super::catch_up_shards::stopping;
 use super::disk_calls::on_control;
 use super::member::Member;
-use super::settle::number_in;
+use super::witness::{own_witness, sum_of, witness};
 use crate::disk::ChunkInfo;
 
 /// Chunks in one page of a list.
@@ -231,8 +234,7 @@ impl Inner {
                 }
             }
         }
-        let lacking = lacking.into_values().filter(|(_, chunk)| !member.runtime.state.lock().was_deleted(chunk.index));
-        let brings = lacking.map(|(holder, chunk)| self.bring(member, holder, chunk));
+        let brings = lacking.into_values().map(|(holder, chunk)| self.bring(member, holder, chunk));
         Ok(self.bring_several(member, brings, waits).await?.unwrap_or(false))
     }
 
@@ -267,62 +269,58 @@ impl Inner {
     async fn bring_from(
         self: &Arc<Self>,
         member: &Member,
-        primary: DiskId,
+        holder: DiskId,
         id: ChunkId,
         theirs: ChunkSummary,
     ) -> Result<bool, WireError> {
         if let Some(chunk) = member.store.chunk(id).filter(|chunk| !member.store.is_table_known(chunk)) {
             on_control(&member.store, move |store| store.know_table(&chunk)).await?;
         }
-        let here = member.store.info(id);
-        self.make_durable(member, here.as_ref()).await?;
-        let sum = ChunkSum {
-            length: theirs.length,
-            sealed: theirs.sealed,
-            creation_epoch: Epoch(theirs.creation_epoch),
-            table_crc: theirs.table_crc,
+        let theirs = sum_of(&theirs);
+        let witnesses = [own_witness(member, id), witness(member, holder, Said::Has(theirs))];
+        let plan = match self.decide(member, Purpose::Follow { holder }, id, &witnesses) {
+            Verdict::Act(plan) => plan,
+            verdict => return Ok(verdict.is_complete()),
         };
-        let verdict = judge(&sum, here.as_ref().map(sum_of).as_ref(), member.pg.epoch);
-        let freed = here.as_ref().is_some_and(|here| u64::from(here.punched_blocks) < theirs.punched_blocks);
-        let number = number_in(&theirs);
-        // Overwritten all the time: its table is never the one of the list, but all that comes is taken.
-        let in_step = number.is_some() && member.store.chunk(id).is_some_and(|c| c.is_in_step(number, member.pg.epoch));
-        match verdict {
-            // Of the same number, or nobody has overwritten it; else its whole table is looked at.
-            Verdict::Same if !freed && here.as_ref().is_some_and(|here| here.overwrite == number) => {
-                self.copied_up_to(member, id, number).await
-            }
-            Verdict::Copy if in_step && !freed => Ok(true),
-            Verdict::InChain => Ok(true),
-            Verdict::Wait => Ok(false),
-            Verdict::Same | Verdict::Copy => {
-                let missing = theirs.length.saturating_sub(here.as_ref().map_or(0, |here| here.length));
-                self.keep_pace(member, missing, 1).await;
-                let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-                let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
-                let others = fence::serving(&member.pg).filter(|other| ![member.disk, primary].contains(other));
-                let sources: Vec<DiskId> = std::iter::once(primary).chain(others).collect();
-                match self.copy_chunk(member, &sources, id, here).await {
-                    // Freed there just now: the next pass sees what is left.
-                    Err(error) if error.code == ErrorCode::ChunkDeleted => Ok(false),
-                    // Overwritten there since: the same.
-                    Err(error) if self.has_moved_on(member, primary, id, number).await => {
-                        tracing::debug!(chunk = %id, %error, "a chunk was overwritten while it was copied");
-                        Ok(false)
-                    }
-                    outcome => outcome,
+        let mut same = true;
+        for step in plan.steps {
+            same &= match step {
+                Step::Durable => {
+                    self.make_durable(member, member.store.info(id).as_ref()).await?;
+                    true
                 }
-            }
+                Step::InStep { number } => self.copied_up_to(member, id, number).await?,
+                Step::Level { source: Source::Copy(sources), .. } => {
+                    self.copy_from(member, id, &sources, &theirs).await?
+                }
+                other => unreachable!("{other:?} follows nobody"),
+            };
         }
+        Ok(same)
     }
-}
 
-fn sum_of(info: &ChunkInfo) -> ChunkSum {
-    ChunkSum {
-        length: info.length,
-        sealed: info.sealed,
-        creation_epoch: info.creation_epoch,
-        table_crc: info.table_crc,
+    /// Copies a chunk of which the first of `sources` has listed `theirs`; `true` when it was the same before.
+    async fn copy_from(
+        self: &Arc<Self>,
+        member: &Member,
+        id: ChunkId,
+        sources: &[DiskId],
+        theirs: &ChunkSum,
+    ) -> Result<bool, WireError> {
+        let missing = theirs.length.saturating_sub(member.store.info(id).map_or(0, |here| here.length));
+        self.keep_pace(member, missing, 1).await;
+        let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
+        let Some(_bringing) = self.begin_bringing(member, id, theirs.length) else { return Ok(false) };
+        match self.copy_chunk(member, sources, id, member.store.info(id)).await {
+            // Freed there just now: the next pass sees what is left.
+            Err(error) if error.code == ErrorCode::ChunkDeleted => Ok(false),
+            // Overwritten there since: the same.
+            Err(error) if self.has_moved_on(member, sources[0], id, theirs.number).await => {
+                tracing::debug!(chunk = %id, %error, "a chunk was overwritten while it was copied");
+                Ok(false)
+            }
+            outcome => outcome,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Catching up in an erasure group: a member compares its shards with those that serving members list, rebuilds what it
-//! lacks from k of them, frees what they have freed, and seals. The rules are in [`cairn_chunk_core::shard_catch_up`].
+//! lacks from k of them, frees what they have freed, and seals, as [`cairn_replica_core::reconcile`] decides.
 //!
 //! Invariants: what is appended here was proven; a pass says "same" only when it changed nothing and had nothing to
 //! wait for. It can be interrupted anywhere: the next pass begins with what is there.
@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_chunk_core::shard_catch_up::{ShardSum, ShardVerdict, judge_shard};
 use cairn_env::AlignedBuf;
 use cairn_format::chunk_header::row_tables;
 use cairn_format::crc_table::PunchedBits;
 use cairn_format::journal_record::CreateRecord;
+use cairn_replica_core::reconcile::{Plan, Purpose, Step, Verdict, Witness};
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, MemberState, SessionId};
 use cairn_wire::Opcode;
-use cairn_wire::data::{ChunkSummary, ListChunksRequest, ListChunksResponse};
+use cairn_wire::data::{ListChunksRequest, ListChunksResponse};
 use cairn_wire::error::WireError;
 
 use super::Inner;
@@ -28,14 +28,12 @@ use super::leaver::Leaver;
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild, RebuildError};
 use super::seal_old::freed_crc;
+use super::witness::{listed, own_witness};
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended};
 
 /// Chunks in one page of a list.
 pub(super) const PAGE: u32 = 500;
-
-/// What serving members that answered have of one chunk.
-pub(super) type Holders = Vec<(DiskId, Option<ChunkSummary>)>;
 
 /// Chunks that somebody has, up to where every page reaches, and behind what to go on; `None`: these were the last.
 pub(super) fn listed_by_all(pages: &[(DiskId, ListChunksResponse)]) -> (BTreeSet<u32>, Option<u32>) {
@@ -55,10 +53,9 @@ impl Inner {
             raise_mark(member.store.clone(), member.pg.clone(), mark).await?;
             let (indices, limit) = listed_by_all(&pages);
             let brings = indices.into_iter().map(|index| {
-                let of = |page: &ListChunksResponse| page.chunks.iter().find(|chunk| chunk.index == index).cloned();
-                let holders = pages.iter().map(|(disk, page)| (*disk, of(page))).collect();
                 let id = ChunkId { pg: member.pg.pg, index };
-                async move { (id, self.bring_shard(member, id, holders).await) }
+                let others = listed(member, &pages, id);
+                async move { (id, self.bring_shard(member, id, others).await.map(|verdict| verdict.is_complete())) }
             });
             let Some(all_same) = self.bring_several(member, brings, waits).await? else { return Ok(false) };
             same &= all_same;
@@ -107,86 +104,75 @@ impl Inner {
     }
 
     /// What other serving members have of one chunk.
-    pub(super) async fn holders(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Holders, WireError> {
-        let pages = self.list_others(member, id.index.checked_sub(1), 1).await?;
-        let of = |page: ListChunksResponse| page.chunks.into_iter().find(|chunk| chunk.index == id.index);
-        Ok(pages.into_iter().map(|(disk, page)| (disk, of(page))).collect())
+    pub(super) async fn holders(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Vec<Witness>, WireError> {
+        Ok(listed(member, &self.list_others(member, id.index.checked_sub(1), 1).await?, id))
     }
 
-    /// Brings the member's shard of one chunk up to what can be rebuilt; `true` when there was nothing to do.
+    /// Brings the member's shard of one chunk up to what can be rebuilt of what the others have; complete when there
+    /// was nothing to do.
     pub(super) async fn bring_shard(
         self: &Arc<Self>,
         member: &Member,
         id: ChunkId,
-        holders: Holders,
-    ) -> Result<bool, WireError> {
+        others: Vec<Witness>,
+    ) -> Result<Verdict, WireError> {
+        let witnesses = [others, vec![own_witness(member, id)]].concat();
+        let verdict = self.decide(member, Purpose::Shard, id, &witnesses);
         if let Err(refused) = member.check_shard(id) {
-            let dropped = self.drop_other_shard(member, id, &holders, refused).await;
+            let dropped = self.drop_other_shard(member, id, verdict, refused).await;
             dropped.inspect_err(|error| tracing::error!(disk = %member.disk, chunk = %id, "{error}"))?;
-            return Ok(false);
+            return Ok(Verdict::Wait);
         }
-        let here = member.store.info(id);
-        self.make_durable(member, here.as_ref()).await?;
-        let here = here.map(|here| ShardSum {
-            length: here.length,
-            sealed: here.sealed,
-            creation_epoch: here.creation_epoch,
-            session: here.session,
-            punched_blocks: u64::from(here.punched_blocks),
-        });
-        let sums: Vec<Option<ShardSum>> = holders.iter().map(|(_, theirs)| theirs.as_ref().map(sum_of)).collect();
-        let verdict = judge_shard(&sums, here.as_ref(), member.pg.scheme.read_minimum(), member.pg.epoch);
-        let certain = verdict == self.hopeful(member, &sums, here.as_ref());
-        let target = match verdict {
-            // Those who did not answer may have what is needed to rebuild it: asked again in the next pass.
-            ShardVerdict::Same if !certain => return Ok(false),
-            ShardVerdict::Same => {
-                let found = sums.iter().flatten().filter(|sum| sum.length > 0).count();
-                if here.is_none() && found > 0 {
+        match verdict {
+            Verdict::Act(plan) => self.carry_out(member, id, plan).await,
+            Verdict::Conflict => {
+                // An index is never given twice, so one of the headers is wrong. A person has to look which.
+                let text =
+                    format!("{id}: members disagree about its epoch or writer; {} leaves it as it is", member.disk);
+                tracing::error!(disk = %member.disk, chunk = %id, "{text}");
+                Err(WireError::new(ErrorCode::Internal, text))
+            }
+            verdict => {
+                let found = witnesses.iter().filter(|w| w.said.has().is_some_and(|sum| sum.length > 0)).count();
+                let too_few = matches!(verdict, Verdict::Same | Verdict::Nowhere) && member.store.info(id).is_none();
+                if too_few && found > 0 {
                     // The usual end of what a writer began and did not sync. A file that has it all the same is named
                     // by its readers and by fsck.
                     tracing::info!(disk = %member.disk, chunk = %id, found, "there are too few shards of a chunk to rebuild this one: what was acknowledged has more");
                 }
-                return Ok(true);
+                Ok(verdict)
             }
-            ShardVerdict::WrittenNow => return Ok(true),
-            ShardVerdict::Wait => return Ok(false),
-            ShardVerdict::Bring { target } => target,
-        };
-        let made = |sum: &ShardSum| (sum.creation_epoch, sum.session);
-        let Some(first) = sums.iter().flatten().chain(&here).map(made).next() else { return Ok(true) };
-        if sums.iter().flatten().chain(&here).any(|sum| made(sum) != first) {
-            // An index is never given twice, so one of the headers is wrong. A person has to look which.
-            let text = format!("{id}: members disagree about its epoch or writer; {} leaves it as it is", member.disk);
-            tracing::error!(disk = %member.disk, chunk = %id, "{text}");
-            return Err(WireError::new(ErrorCode::Internal, text));
         }
-        let missing = target.saturating_sub(here.as_ref().map_or(0, |here| here.length));
-        self.keep_pace(member, missing, sources_of(member)).await;
-        let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(false) };
-        let complete = self.rebuild_chunk(member, id, &holders, first, target).await?;
-        Ok(complete && certain)
     }
 
-    /// The verdict if every serving member that did not answer had as much as the longest that did.
-    fn hopeful(&self, member: &Member, sums: &[Option<ShardSum>], here: Option<&ShardSum>) -> ShardVerdict {
-        let others = fence::serving(&member.pg).filter(|disk| *disk != member.disk).count();
-        let longest = sums.iter().flatten().max_by_key(|sum| sum.length).copied();
-        let mut hopeful = sums.to_vec();
-        hopeful.resize(others.max(sums.len()), longest);
-        judge_shard(&hopeful, here, member.pg.scheme.read_minimum(), member.pg.epoch)
+    async fn carry_out(self: &Arc<Self>, member: &Member, id: ChunkId, plan: Plan) -> Result<Verdict, WireError> {
+        let mut same = plan.certain;
+        for step in plan.steps {
+            match step {
+                Step::Durable => self.make_durable(member, member.store.info(id).as_ref()).await?,
+                Step::Rebuild { range, freed_at, .. } => {
+                    self.keep_pace(member, range.end - range.start, sources_of(member)).await;
+                    let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
+                    let Some(_bringing) = self.begin_bringing(member, id, range.end) else { return Ok(Verdict::Wait) };
+                    let made = (plan.made, plan.session);
+                    same &= self.rebuild_chunk(member, id, &freed_at, made, range.end).await?;
+                }
+                other => unreachable!("{other:?} makes no shard"),
+            }
+        }
+        Ok(if same { Verdict::Same } else { Verdict::Wait })
     }
 
+    /// Makes a shard as long as `target`, and frees what others have; `true` when it was so before.
     async fn rebuild_chunk(
         self: &Arc<Self>,
         member: &Member,
         id: ChunkId,
-        holders: &Holders,
+        freed_at: &[DiskId],
         made: (Epoch, SessionId),
         target: u64,
     ) -> Result<bool, WireError> {
-        let punched = self.punched_of(member, id, holders).await?;
+        let punched = self.punched_of(member, id, freed_at).await?;
         let here = member.store.info(id);
         let (length, sealed) = here.map_or((0, false), |here| (here.length, here.sealed));
         let mut same = true;
@@ -213,11 +199,10 @@ impl Inner {
         &self,
         member: &Member,
         id: ChunkId,
-        holders: &Holders,
+        freed_at: &[DiskId],
     ) -> Result<PunchedBits, WireError> {
         let mut all = PunchedBits::default();
-        let freed = |theirs: &Option<ChunkSummary>| theirs.as_ref().is_some_and(|theirs| theirs.punched_blocks > 0);
-        for (disk, _) in holders.iter().filter(|(_, theirs)| freed(theirs)) {
+        for disk in freed_at {
             let theirs = self.table_of(&member.pg, *disk, id).await?;
             for run in runs(&theirs.punched, 0..theirs.crcs.len() as u32) {
                 if theirs.punched.get(run.start) {
@@ -360,16 +345,6 @@ impl Piece {
             sync: false,
             repair: true,
         }
-    }
-}
-
-pub(super) fn sum_of(theirs: &ChunkSummary) -> ShardSum {
-    ShardSum {
-        length: theirs.length,
-        sealed: theirs.sealed,
-        creation_epoch: Epoch(theirs.creation_epoch),
-        session: SessionId(theirs.session),
-        punched_blocks: theirs.punched_blocks,
     }
 }
 

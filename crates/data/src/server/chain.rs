@@ -162,7 +162,7 @@ impl Inner {
         let striped = Some(member.pg.clone()).filter(|_| member.is_striped() && !seal);
         let done: crate::disk::Done<u64> = Box::new(move |outcome| {
             if seal && store.info(id).is_none() {
-                runtime.state.lock().note_deleted(id.index);
+                runtime.state.lock().note_deleted(id.index, outcome.as_ref().copied().unwrap_or(0));
             }
             let outcome = outcome.map_err(|error| error.to_wire()).and_then(|length| {
                 striped.map_or(Ok(()), |pg| Member::check_still_in(&store, &pg))?;

@@ -23,7 +23,7 @@ use super::Inner;
 use super::disk_calls::{on_control, wait};
 use super::fetch::{At, is_about_bytes};
 use super::member::Member;
-use super::settle::number_in;
+use super::witness::number_in;
 use crate::disk::metrics::add;
 use crate::disk::{AppendOp, Appended, ChunkInfo, GoodBlock};
 

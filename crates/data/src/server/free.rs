@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cairn_chunk_core::fence;
+use cairn_format::crc_table::blocks_of;
 use cairn_format::pg_state::PgStateRecord;
+use cairn_replica_core::role::{Right, Role};
 use cairn_rpc::{PeerInfo, Reply, Request};
-use cairn_types::{CHUNK_SIZE_MAX, ChunkId, DiskId, Epoch, ErrorCode, MemberState, NodeId, PgId};
+use cairn_types::{BLOCK_SIZE, CHUNK_SIZE_MAX, ChunkId, DiskId, Epoch, ErrorCode, NodeId, PgId};
 use cairn_wire::audience::Roles;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 use parking_lot::Mutex;
 
-use super::member::bad_request;
+use super::member::{PgRuntime, bad_request};
 use super::{Inner, Refused};
-use crate::disk::{DataError, DiskStore};
+use crate::disk::{ChunkInfo, DataError};
 
 /// Items of one request.
 const ITEMS_MAX: usize = 4096;
@@ -28,6 +30,30 @@ struct FreeJoin {
     codes: Mutex<Vec<u32>>,
     left: AtomicUsize,
     reply: Mutex<Option<Reply>>,
+}
+
+/// Keeps a chunk that is freed from being brought at the same moment, as long as it lives.
+struct Freeing {
+    runtime: Arc<PgRuntime>,
+    index: u32,
+}
+
+impl Freeing {
+    fn begin(runtime: Arc<PgRuntime>, index: u32) -> Self {
+        runtime.state.lock().begin_free(index);
+        Self { runtime, index }
+    }
+
+    /// It is gone, and all of it was freed up to `length`.
+    fn note_deleted(&self, length: u64) {
+        self.runtime.state.lock().note_deleted(self.index, length);
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.runtime.state.lock().end_free(self.index);
+    }
 }
 
 impl FreeJoin {
@@ -93,25 +119,6 @@ impl Inner {
         !chunk.sealed && levels(&record, chunk.creation_epoch, &item.ranges, |node| peer.may_speak_for(node).is_ok())
     }
 
-    /// Whether a chunk that is not here is nowhere to come from: this member serves, or is none any more.
-    fn knows_all(&self, disk: DiskId, store: &DiskStore, pg: PgId) -> bool {
-        let Some(record) = store.pg_files().get(pg) else { return false };
-        match fence::state_of(&record, disk) {
-            Ok(state) => state == MemberState::Serving,
-            Err(_) => true,
-        }
-    }
-
-    /// Whether a part of the ranges is yet to be rebuilt here: a shard of a member that catches up.
-    fn will_grow(&self, disk: DiskId, store: &DiskStore, id: ChunkId, ranges: &[(u64, u64)]) -> bool {
-        let Some(record) = store.pg_files().get(id.pg).filter(|record| !record.scheme.is_replicated()) else {
-            return false;
-        };
-        let length = store.info(id).map_or(0, |info| info.length);
-        let beyond = ranges.iter().any(|(offset, bytes)| offset.saturating_add(*bytes) > length);
-        beyond && fence::state_of(&record, disk).is_ok_and(|state| state != MemberState::Serving)
-    }
-
     fn free_item(self: &Arc<Self>, number: usize, item: FreeItem, join: &Arc<FreeJoin>) {
         let (disk, pg) = (DiskId(item.disk), PgId(item.pg));
         let store = match self.disk_store(disk) {
@@ -119,24 +126,43 @@ impl Inner {
             Err(error) => return join.done(number, u32::from(error.code.code())),
         };
         let id = ChunkId { pg, index: item.index };
+        let record = store.pg_files().get(pg);
+        if record.is_none() && store.info(id).is_none() {
+            return join.done(number, u32::from(ErrorCode::Unavailable.code()));
+        }
+        // From here on nobody begins to bring it.
+        let freeing = Freeing::begin(self.runtime(disk, pg), id.index);
+        let here = store.info(id);
+        let knows_all =
+            record.as_ref().is_some_and(|pg| Role::of(pg, disk, false).rights().contains(&Right::FreeAbsent));
         // What is copied or rebuilt at this moment may not be here whole, so the free has to come again.
-        if self.is_being_brought(disk, id) || store.info(id).is_none() && !self.knows_all(disk, &store, pg) {
+        if self.is_being_brought(disk, id) || here.is_none() && !knows_all {
             // Or it may yet be copied here from a primary that has not freed it.
             return join.done(number, u32::from(ErrorCode::Unavailable.code()));
         }
         let ranges: Vec<(u64, u64)> = item.ranges.iter().map(|range| (range.offset, range.length)).collect();
-        let short = self.will_grow(disk, &store, id, &ranges);
-        let (join_done, inner, kept) = (join.clone(), self.clone(), store.clone());
+        let length = here.as_ref().map_or(0, |here| here.length);
+        // To one that catches up, or to a chunk of an earlier epoch that is to be closed, the rest may yet come from
+        // somebody who has not freed it.
+        let is_old = |here: &ChunkInfo| record.as_ref().is_some_and(|pg| here.creation_epoch < pg.epoch);
+        let is_part = here.as_ref().is_some_and(|here| !here.sealed && is_old(here));
+        let end = u64::from(blocks_of(length)) * BLOCK_SIZE as u64;
+        let beyond = ranges.iter().any(|(offset, bytes)| offset.saturating_add(*bytes) > end);
+        let short = beyond && (is_part || !knows_all);
         // One that was lost here, and of which others keep a part, was not deleted.
         let whole = ranges.iter().any(|(offset, bytes)| *offset == 0 && *bytes >= CHUNK_SIZE_MAX);
-        let ends_here = whole || store.info(id).is_some();
+        let ends_here = whole || here.is_some();
+        let freed = if whole { CHUNK_SIZE_MAX } else { length };
+        let (join_done, kept) = (join.clone(), store.clone());
         let done: crate::disk::Done<()> = Box::new(move |outcome| {
-            let done = if short { u32::from(ErrorCode::Unavailable.code()) } else { 0 };
-            let code = outcome.map_or_else(|error| refusal(&error), |()| done);
-            if ends_here && kept.info(id).is_none() {
-                inner.runtime(disk, pg).state.lock().note_deleted(id.index);
+            let gone = ends_here && kept.info(id).is_none();
+            if gone {
+                freeing.note_deleted(freed);
             }
-            join_done.done(number, code);
+            drop(freeing);
+            // All of it, here and wherever it may come from: that is remembered.
+            let done = if short && !(whole && gone) { u32::from(ErrorCode::Unavailable.code()) } else { 0 };
+            join_done.done(number, outcome.map_or_else(|error| refusal(&error), |()| done));
         });
         if self.missing.lock().freed((disk, id)) {
             let lost = id;
@@ -147,9 +173,12 @@ impl Inner {
             }
         }
         if let Err(error) = store.punch(id, ranges, done) {
-            // Deleted meanwhile: there is nothing left to free.
             let code = match error.code() {
-                ErrorCode::ChunkDeleted => 0,
+                // Deleted meanwhile: there is nothing left to free.
+                ErrorCode::ChunkDeleted => {
+                    Freeing::begin(self.runtime(disk, pg), id.index).note_deleted(freed);
+                    0
+                }
                 _ => refusal(&error),
             };
             join.done(number, code);

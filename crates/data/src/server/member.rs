@@ -1,13 +1,16 @@
 //! A member: one disk's part in one placement group, with what is known of it only in memory, and the fences that every
 //! request passes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cairn_chunk_core::fence::{self, Fence};
 use cairn_chunk_core::indices::IndexAllocator;
 use cairn_chunk_core::striped;
+use cairn_format::overwrite_number::OverwriteNumber;
 use cairn_format::pg_state::{PgStateMember, PgStateRecord};
+use cairn_replica_core::deleted::Deleted;
+use cairn_replica_core::reconcile::Now;
 use cairn_rpc::Reply;
 use cairn_types::{ChunkId, DiskId, Epoch, ErrorCode, MemberState, PgId, Time};
 use cairn_wire::data::{ChunkHeader, MemberStamp};
@@ -20,9 +23,6 @@ use super::overwrite_memory::OverwriteMemory;
 use super::told::Told;
 use crate::disk::DiskStore;
 
-/// Indices of chunks deleted in this epoch that are remembered one by one; beyond it all below the lowest are refused.
-const DELETED_MAX: usize = 65_536;
-
 /// What a member keeps in memory about its group.
 #[derive(Default)]
 pub(crate) struct PgRuntime {
@@ -33,7 +33,7 @@ pub(crate) struct PgRuntime {
     pub(super) told: Told,
 }
 
-/// Everything here belongs to one epoch, except for what is to be looked at.
+/// Everything here belongs to one epoch, except for what is to be looked at, and what was freed.
 #[derive(Default)]
 pub(crate) struct PgMemory {
     pub(crate) epoch: Epoch,
@@ -66,9 +66,9 @@ pub(crate) struct PgMemory {
     pub(crate) waits_since: Option<Time>,
     /// A task of the epoch was started.
     pub(crate) started: bool,
-    deleted: BTreeSet<u32>,
-    /// Indices below this are not made any more in this epoch.
-    create_from: u32,
+    deleted: Deleted,
+    /// Chunks that are being freed, and by how many requests.
+    freeing: BTreeMap<u32, u32>,
     /// To be reported with the next heartbeat.
     pub(crate) changed: bool,
 }
@@ -80,25 +80,43 @@ impl PgMemory {
             return false;
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let (to_look, started_anew) = (self.to_look, self.started_anew);
-        *self = Self { epoch, changed: true, to_look, started_anew, ..Self::default() };
+        let Self { to_look, started_anew, .. } = *self;
+        let (mut deleted, freeing) = (std::mem::take(&mut self.deleted), std::mem::take(&mut self.freeing));
+        deleted.next_epoch();
+        *self = Self { epoch, changed: true, to_look, started_anew, deleted, freeing, ..Self::default() };
         let error = || WireError::stale_epoch(epoch, "the placement group moved on; refresh the cluster map");
         waiting.into_iter().for_each(|(_, reply)| reply.err(error()));
         true
     }
 
-    /// A chunk of this epoch is gone: a late repeat of its first append must not make it again.
-    pub(crate) fn note_deleted(&mut self, index: u32) {
-        self.deleted.insert(index);
-        if self.deleted.len() > DELETED_MAX
-            && let Some(lowest) = self.deleted.pop_first()
-        {
-            self.create_from = self.create_from.max(lowest + 1);
+    /// A chunk is gone, all of which was freed up to `length`: a late repeat of its first append must not make it
+    /// again, nor a copy of somebody who has not heard of it.
+    pub(crate) fn note_deleted(&mut self, index: u32, length: u64) {
+        self.deleted.note(index, length);
+    }
+
+    /// What was freed in this epoch and before.
+    pub(crate) fn deleted(&self) -> &Deleted {
+        &self.deleted
+    }
+
+    pub(crate) fn begin_free(&mut self, index: u32) {
+        *self.freeing.entry(index).or_default() += 1;
+    }
+
+    pub(crate) fn end_free(&mut self, index: u32) {
+        if let Some(count) = self.freeing.get_mut(&index) {
+            *count -= 1;
+            if *count == 0 {
+                self.freeing.remove(&index);
+            }
         }
     }
 
-    pub(crate) fn was_deleted(&self, index: u32) -> bool {
-        index < self.create_from || self.deleted.contains(&index)
+    /// What is known of frees of a chunk, for [`cairn_replica_core::reconcile`].
+    pub(super) fn now(&self, index: u32) -> Now {
+        let (freed_up_to, freeing) = (self.deleted.freed_up_to(index), self.freeing.contains_key(&index));
+        Now { skipped: OverwriteNumber::NONE, freed_up_to, freeing }
     }
 }
 

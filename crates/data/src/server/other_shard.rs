@@ -7,34 +7,31 @@
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_chunk_core::shard_catch_up::{ShardSum, ShardVerdict, judge_shard};
 use cairn_format::crc_table::blocks_of;
-use cairn_types::{ChunkId, Epoch, SessionId};
+use cairn_replica_core::reconcile::{Plan, Step, Verdict};
+use cairn_types::ChunkId;
 use cairn_wire::error::WireError;
 
 use super::Inner;
-use super::catch_up_shards::{Holders, sum_of};
 use super::member::Member;
 use super::rebuild::{REBUILD_BLOCKS, Rebuild};
 use super::retired::drop_chunk;
 
 impl Inner {
-    /// Makes room for the member's own shard; `refused` says what is in its place. The next pass rebuilds.
+    /// Makes room for the member's own shard, of which nothing is here by `verdict`; `refused` says what is in its
+    /// place. The next pass rebuilds.
     pub(super) async fn drop_other_shard(
         self: &Arc<Self>,
         member: &Member,
         id: ChunkId,
-        holders: &Holders,
+        verdict: Verdict,
         refused: WireError,
     ) -> Result<(), WireError> {
-        let sums: Vec<Option<ShardSum>> = holders.iter().map(|(_, theirs)| theirs.as_ref().map(sum_of)).collect();
-        let verdict = judge_shard(&sums, None, member.pg.scheme.read_minimum(), member.pg.epoch);
-        let ShardVerdict::Bring { target } = verdict else { return Err(refused) };
-        let here = member.store.info(id).map(|here| (here.creation_epoch, here.session));
-        let mut made = sums.iter().flatten().map(|sum| (sum.creation_epoch, sum.session)).chain(here);
-        let Some(first) = made.next().filter(|first| made.all(|other| other == *first)) else { return Err(refused) };
+        let Verdict::Act(plan) = verdict else { return Err(refused) };
+        let same =
+            member.store.info(id).is_none_or(|here| (here.creation_epoch, here.session) == (plan.made, plan.session));
         let catches_up = fence::syncing(&member.pg).any(|disk| disk == member.disk);
-        if !catches_up || !self.can_be_made(member, id, holders, first, target).await? {
+        if !same || !catches_up || !self.can_be_made(member, id, &plan).await? {
             return Err(refused);
         }
         tracing::warn!(disk = %member.disk, chunk = %id, "{refused}; it is removed, for the others have all of which this member's own is made");
@@ -42,18 +39,12 @@ impl Inner {
     }
 
     /// Whether the others have all that the member's own shard is made of, in the epoch of `member`.
-    async fn can_be_made(
-        self: &Arc<Self>,
-        member: &Member,
-        id: ChunkId,
-        holders: &Holders,
-        made: (Epoch, SessionId),
-        target: u64,
-    ) -> Result<bool, WireError> {
+    async fn can_be_made(self: &Arc<Self>, member: &Member, id: ChunkId, plan: &Plan) -> Result<bool, WireError> {
+        let Some(Step::Rebuild { range, freed_at, .. }) = plan.steps.last() else { return Ok(false) };
         let _permit = self.copies.acquire().await.map_err(|_| super::catch_up_shards::stopping())?;
-        let punched = self.punched_of(member, id, holders).await?;
-        let job = Arc::new(Rebuild::new(member, id, made.0)?);
-        let end = blocks_of(target);
+        let punched = self.punched_of(member, id, freed_at).await?;
+        let job = Arc::new(Rebuild::new(member, id, plan.made)?);
+        let end = blocks_of(range.end);
         for from in (0..end).step_by(REBUILD_BLOCKS as usize) {
             let piece = from..(from + REBUILD_BLOCKS).min(end);
             if let Err(problem) = self.make_piece(&job, member, &punched, piece).await {

@@ -144,7 +144,8 @@ impl Inner {
         if matches!(error, DataError::NoChunk { .. }) {
             self.note_missing(member, id, found);
         }
-        let known = matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().was_deleted(id.index);
+        let known =
+            matches!(error, DataError::NoChunk { .. }) && member.runtime.state.lock().deleted().contains(id.index);
         if known { DataError::Deleted { chunk: id }.to_wire() } else { error.to_wire() }
     }
 
@@ -304,7 +305,7 @@ fn used(member: &Member, chunk: &Arc<Chunk>, found: &ChunkSummary) -> Vec<u32> {
 }
 
 /// A chunk as others hear of it.
-pub(super) fn summary(info: &ChunkInfo) -> ChunkSummary {
+fn summary(info: &ChunkInfo) -> ChunkSummary {
     ChunkSummary {
         index: info.id.index,
         length: info.length,

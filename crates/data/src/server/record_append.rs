@@ -186,7 +186,7 @@ impl Inner {
             fence::check_session(chunk.session, session).map_err(|fence| self.refuse(fence))?;
             return Ok(Some(chunk.clone()));
         }
-        let was_deleted = member.runtime.state.lock().was_deleted(id.index);
+        let was_deleted = member.runtime.state.lock().deleted().contains(id.index);
         if member.store.chunk(id).is_some() || was_deleted || id.index >= member.pg.high_water {
             return Err(over(id, "its primary does not know its end"));
         }
@@ -217,7 +217,7 @@ impl Inner {
     /// the seal's length has all that was. One that is not there is not made any more.
     pub(super) fn end_records(&self, member: &Member, id: ChunkId) {
         if member.store.chunk(id).is_none() {
-            member.runtime.state.lock().note_deleted(id.index);
+            member.runtime.state.lock().note_deleted(id.index, 0);
         }
         let chunk = self.records.chunks.lock().get(&(member.disk, id)).cloned();
         if let Some(chunk) = chunk {

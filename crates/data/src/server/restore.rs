@@ -2,16 +2,18 @@
 //! reader that gets Missing here, the start that found the damage, or the comparison of lists ([`super::vanished`]) has
 //! it brought back from the others in the background.
 //!
-//! Invariants: only a serving member, only below the high-water mark, never what was freed here in this epoch; one at a
-//! time, after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it.
-//! What is remembered, and what is told of it, is in [`super::missing`].
+//! Invariants: only a serving member, only below the high-water mark, never what was freed here; one at a time,
+//! after a pause in which a deletion that is under way reaches everybody; until it is here, or nobody has it. What is
+//! remembered, and what is told of it, is in [`super::missing`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_chunk_core::fence;
-use cairn_format::crc_table::blocks_of;
+use cairn_replica_core::reconcile::{Purpose, Said, Step, Verdict};
+use cairn_replica_core::role::Right;
+use cairn_replica_core::source::Source;
 use cairn_types::{ChunkId, DiskId, ErrorCode, MemberState};
 use cairn_wire::error::WireError;
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ use super::Inner;
 use super::catch_up_shards::stopping;
 use super::member::Member;
 use super::missing::{Found, Noted, Restored};
+use super::witness::{has_right, own_witness, witness};
 use crate::disk::Chunk;
 use crate::disk::metrics::add;
 
@@ -49,9 +52,13 @@ impl<'a> Bringing<'a> {
 }
 
 impl Inner {
-    /// `None` when it is being brought already.
-    pub(super) fn begin_bringing(&self, disk: DiskId, id: ChunkId) -> Option<Bringing<'_>> {
-        Bringing::begin(&self.bringing, (disk, id))
+    /// Begins to bring `length` bytes of a chunk; from here on frees of it have to come again. `None`: it is brought
+    /// already, or was freed since it was looked at, or is at this moment.
+    pub(super) fn begin_bringing(&self, member: &Member, id: ChunkId, length: u64) -> Option<Bringing<'_>> {
+        let bringing = Bringing::begin(&self.bringing, (member.disk, id))?;
+        let now = member.runtime.state.lock().now(id.index);
+        let freed = now.freeing || now.freed_up_to > 0 && length <= now.freed_up_to;
+        (!freed).then_some(bringing)
     }
 
     /// Whether a chunk is being copied or rebuilt at this moment.
@@ -176,7 +183,7 @@ impl Inner {
         if !lacks(&member, id) {
             // One that catches up is brought everything, and looks for what is left when it serves.
             let syncs = fence::state_of(&member.pg, disk).is_ok_and(|state| state != MemberState::Serving);
-            let needed = syncs && !member.pg.retired && !member.runtime.state.lock().was_deleted(id.index);
+            let needed = syncs && !member.pg.retired && !member.runtime.state.lock().deleted().is_whole(id.index);
             return Ok(if needed { Restored::Unsure } else { Restored::Settled });
         }
         let before = member.store.info(id).map_or(0, |info| info.length);
@@ -198,52 +205,45 @@ impl Inner {
 
     /// Rebuilds a shard from those of the other members.
     async fn rebuild_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
-        let holders = self.holders(member, id).await?;
-        let asked = holders.len();
-        if holders.iter().filter(|(_, theirs)| theirs.is_some()).count() >= member.pg.scheme.read_minimum() {
+        let witnesses = self.holders(member, id).await?;
+        let has = witnesses.iter().filter(|theirs| theirs.said.has().is_some()).count();
+        if has >= member.pg.scheme.read_minimum() {
             self.missing.lock().is_elsewhere((member.disk, id));
         }
-        let same = self.bring_shard(member, id, holders).await?;
+        let verdict = self.bring_shard(member, id, witnesses).await?;
         Ok(match member.store.info(id) {
             // Or its writer is at it.
             Some(here) if here.sealed || here.creation_epoch >= member.pg.epoch => Restored::Settled,
-            None if same && asked + 1 == member.pg.scheme.members() => Restored::Nowhere,
+            None if verdict == Verdict::Nowhere => Restored::Nowhere,
+            None if verdict == Verdict::Settled => Restored::Settled,
             _ => Restored::Unsure,
         })
     }
 
     /// Copies a replicated chunk from the member that has most of it.
     async fn copy_back(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<Restored, WireError> {
-        let here = member.store.info(id);
-        let written = here.as_ref().is_some_and(|here| here.creation_epoch >= member.pg.epoch);
-        let enough = here.as_ref().filter(|here| here.sealed).map(|here| here.length);
-        let (mut sources, mut problem, mut open, mut freed) = (Vec::new(), None, false, false);
-        let others: Vec<DiskId> = fence::serving(&member.pg).filter(|other| *other != member.disk).collect();
-        let all = others.len() + 1 == member.pg.scheme.members();
-        for other in others {
-            match self.look_up(member, other, id).await {
-                // An open one comes through the chain, or its primary is about to seal it.
-                Ok(Some(theirs)) if !theirs.sealed => open = true,
-                Ok(Some(theirs)) if theirs.punched_blocks >= u64::from(blocks_of(theirs.length)) => freed = true,
-                Ok(Some(theirs)) => sources.push((theirs.length, other)),
-                Ok(None) => {}
-                Err(error) => problem = Some(error),
-            }
+        let (mut witnesses, mut problem) = (vec![own_witness(member, id)], None);
+        for other in fence::serving(&member.pg).filter(|other| *other != member.disk) {
+            witnesses.push(self.ask_witness(member, other, id).await.unwrap_or_else(|error| {
+                problem = Some(error);
+                witness(member, other, Said::Silent)
+            }));
         }
-        sources.retain(|(length, _)| enough.is_none_or(|enough| *length > enough));
-        sources.sort_unstable_by(|a, b| b.cmp(a));
-        if sources.is_empty() {
-            return match problem {
-                Some(error) => Err(error),
-                None if enough.is_some() || written || freed => Ok(Restored::Settled),
-                None if open || !all || here.is_some() => Ok(Restored::Unsure),
-                None => Ok(Restored::Nowhere),
-            };
-        }
+        let step = match self.decide(member, Purpose::Restore, id, &witnesses) {
+            Verdict::Act(plan) => plan.steps.into_iter().next(),
+            Verdict::Wait => return problem.map_or(Ok(Restored::Unsure), Err),
+            Verdict::Nowhere => return Ok(Restored::Nowhere),
+            _ => return Ok(Restored::Settled),
+        };
+        let Some(Step::Level { source: Source::Copy(mut sources), .. }) = step else {
+            unreachable!("{step:?} brings no copy back")
+        };
         self.missing.lock().is_elsewhere((member.disk, id));
         let _permit = self.copies.acquire().await.map_err(|_| stopping())?;
-        let Some(_bringing) = self.begin_bringing(member.disk, id) else { return Ok(Restored::Unsure) };
-        let mut sources: Vec<DiskId> = sources.into_iter().map(|(_, source)| source).collect();
+        let longest = witnesses[1..].iter().filter_map(|theirs| theirs.said.has()).map(|sum| sum.length).max();
+        let Some(_bringing) = self.begin_bringing(member, id, longest.unwrap_or(0)) else {
+            return Ok(Restored::Unsure);
+        };
         let mut outcome = Ok(Restored::Settled);
         for _ in 0..sources.len() {
             match self.copy_chunk(member, &sources, id, member.store.info(id)).await {
@@ -263,10 +263,10 @@ pub(super) fn is_part(member: &Member, id: ChunkId) -> bool {
     !member.is_striped() && member.check_entered().is_ok() && member.store.chunk(id).as_ref().is_some_and(is_old)
 }
 
-/// Whether the member serves and a chunk of that index was given out and not freed here.
+/// Whether the member serves and a chunk of that index was given out and not freed as a whole here.
 fn lacks(member: &Member, id: ChunkId) -> bool {
-    let serves = fence::state_of(&member.pg, member.disk) == Ok(MemberState::Serving) && !member.pg.retired;
-    serves && id.index < member.pg.high_water && !member.runtime.state.lock().was_deleted(id.index)
+    let serves = has_right(member, member.disk, Right::Restore) && !member.pg.retired;
+    serves && id.index < member.pg.high_water && !member.runtime.state.lock().deleted().is_whole(id.index)
 }
 
 #[cfg(test)]

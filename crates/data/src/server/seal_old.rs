@@ -7,17 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cairn_chunk_core::fence;
-use cairn_chunk_core::seal_plan::{Holding, SealPlan, plan_seal};
 use cairn_env::{AlignedBuf, SharedBuf};
 use cairn_format::crc_table::{PunchedBits, blocks_of, encode_crcs};
 use cairn_format::journal_record::CreateRecord;
+use cairn_replica_core::reconcile::{Purpose, Step, Verdict};
 use cairn_rpc::Payload;
 use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode, SessionId, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::common::ChunkRange;
 use cairn_wire::data::{
-    AppendRequest, AppendResponse, ChunkHeader, ChunkSummary, FreeItem, FreeRequest, FreeResponse, ListChunksRequest,
-    SealRequest, SealResponse,
+    AppendRequest, AppendResponse, ChunkHeader, FreeItem, FreeRequest, FreeResponse, ListChunksRequest, SealRequest,
+    SealResponse,
 };
 use cairn_wire::error::WireError;
 
@@ -26,7 +26,6 @@ use super::copy::runs;
 use super::disk_calls::{on_control, wait};
 use super::fetch::is_about_bytes;
 use super::member::Member;
-use super::read::summary;
 use crate::disk::{AppendOp, Appended, Chunk};
 
 /// The checksum of what stands for blocks that were freed, which are zeros: it does not match, so until they are freed
@@ -103,41 +102,22 @@ impl Inner {
         }
     }
 
-    /// What one member has of a chunk.
-    pub(super) async fn look_up(
-        &self,
-        member: &Member,
-        disk: DiskId,
-        id: ChunkId,
-    ) -> Result<Option<ChunkSummary>, WireError> {
-        if disk == member.disk {
-            return Ok(member.store.info(id).map(|info| summary(&info)));
-        }
-        self.listed(&member.pg, disk, id).await
-    }
-
     async fn seal_one(self: &Arc<Self>, member: &Member, serving: &[DiskId], id: ChunkId) -> Result<(), WireError> {
-        let mut holdings = Vec::new();
-        let mut made = None;
+        let mut witnesses = Vec::new();
         for disk in serving {
-            let found = self.look_up(member, *disk, id).await?;
-            if let Some(found) = &found {
-                made = Some((Epoch(found.creation_epoch), SessionId(found.session)));
+            witnesses.push(self.ask_witness(member, *disk, id).await?);
+        }
+        let Verdict::Act(plan) = self.decide(member, Purpose::End, id, &witnesses) else { return Ok(()) };
+        tracing::info!(chunk = %id, epoch = %member.pg.epoch, steps = ?plan.steps, "sealing a chunk of an earlier epoch");
+        let made = (plan.made, plan.session);
+        for step in plan.steps {
+            match step {
+                Step::Extend { sources, target, range } => {
+                    self.copy_up(member, id, made, &sources, target, range).await?;
+                }
+                Step::Seal { disk } => self.seal_member(member, disk, id).await?,
+                other => unreachable!("{other:?} ends no chunk"),
             }
-            let sealed = found.as_ref().is_some_and(|found| found.sealed);
-            holdings.push(Holding { disk: *disk, length: found.map(|found| found.length), sealed });
-        }
-        let (Some(plan), Some(made)) = (plan_seal(&holdings), made) else { return Ok(()) };
-        let SealPlan { source, length, copies, seals } = plan;
-        tracing::info!(chunk = %id, epoch = %member.pg.epoch, %source, length, copies = copies.len(), "sealing a chunk of an earlier epoch");
-        // The source first, then whoever has as much as is wanted.
-        let mut sources: Vec<(DiskId, u64)> = holdings.iter().filter_map(|of| Some((of.disk, of.length?))).collect();
-        sources.sort_by_key(|(disk, _)| *disk != source);
-        for (disk, has) in copies {
-            self.copy_up(member, id, made, &sources, disk, has..length).await?;
-        }
-        for disk in seals {
-            self.seal_member(member, disk, id).await?;
         }
         Ok(())
     }
@@ -337,9 +317,9 @@ impl Inner {
     /// Seals a chunk on one member.
     pub(super) async fn seal_member(&self, member: &Member, disk: DiskId, id: ChunkId) -> Result<(), WireError> {
         if disk == member.disk {
-            let _length: u64 = wait(|done| member.store.seal(id, done)).await?;
+            let length: u64 = wait(|done| member.store.seal(id, done)).await?;
             if member.store.info(id).is_none() {
-                member.runtime.state.lock().note_deleted(id.index);
+                member.runtime.state.lock().note_deleted(id.index, length);
             }
             return Ok(());
         }

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_chunk_core::fence;
-use cairn_chunk_core::overwrite::{OVERWRITE_BLOCKS_MAX, OverwriteSum, differing_blocks, needs_settling, number_above};
+use cairn_chunk_core::overwrite::{OVERWRITE_BLOCKS_MAX, OverwriteSum, differing_blocks, needs_settling};
 use cairn_env::AlignedBuf;
 use cairn_format::crc_table::encode_crcs;
 use cairn_format::overwrite_number::OverwriteNumber;
+use cairn_replica_core::reconcile::{How, Purpose, Step, Verdict};
+use cairn_replica_core::source::Source;
 use cairn_rpc::Payload;
-use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, Epoch, ErrorCode};
+use cairn_types::{BLOCK_SIZE, ChunkId, DiskId, ErrorCode};
 use cairn_wire::Opcode;
 use cairn_wire::data::{
     ChunkHeader, ChunkSummary, ListChunksRequest, OverwriteRequest, OverwriteResponse, OverwriteVector,
@@ -33,6 +35,7 @@ use super::fetch::is_about_bytes;
 use super::heal::Copy;
 use super::member::Member;
 use super::overwrite::wire;
+use super::witness::{number_in, own_witness};
 use crate::disk::metrics::add;
 use crate::disk::{ChunkTables, Done, OverwriteOp, OverwriteOrder, OverwriteRun};
 
@@ -129,65 +132,55 @@ impl Inner {
     /// Makes one chunk equal on all serving members. Nothing is under way for it, or it was ordered in an earlier
     /// epoch.
     async fn settle_chunk(self: &Arc<Self>, member: &Member, id: ChunkId) -> Result<(), WireError> {
-        let mut holders = Vec::new();
+        let mut witnesses = Vec::new();
         for disk in others(&member.pg, member.disk) {
-            if let Some(theirs) = self.look_up(member, disk, id).await? {
-                let serving = fence::serving(&member.pg).any(|serving| serving == disk);
-                holders.push(sum_of(disk, serving, &theirs));
+            witnesses.push(self.ask_witness(member, disk, id).await?);
+        }
+        witnesses.push(own_witness(member, id));
+        let Verdict::Act(plan) = self.decide(member, Purpose::Equalise, id, &witnesses) else { return Ok(()) };
+        let (mut number, mut copied) = (OverwriteNumber::NONE, 0);
+        for step in plan.steps {
+            match step {
+                Step::Level { source: Source::Copy(sources), how: How::Later(here), .. } => {
+                    self.take_later(member, id, &sources, here).await?;
+                }
+                Step::Number { disk, number: above } => {
+                    number = above;
+                    self.settle_member(member, disk, id, number, &[], None).await?;
+                }
+                Step::Level { target, how: How::Equal(number), .. } => {
+                    copied += self.send_differing(member, target, id, number).await?;
+                }
+                other => unreachable!("{other:?} makes nobody equal"),
             }
-        }
-        let Some(here) = member.store.info(id) else {
-            // Not here: it was freed everywhere, or is brought back from the others; then it is compared again.
-            return Ok(());
-        };
-        // What this one gave a number in this epoch is behind whatever it had forgotten.
-        if here.overwrite.epoch < member.pg.epoch {
-            self.take_later(member, id, &holders).await?;
-        }
-        let known = holders.iter().map(|sum| sum.number).chain([here.overwrite]);
-        let number = number_above(known, member.pg.epoch);
-        // First of all the number, behind everything that was accepted: what is still on its way follows another one.
-        self.settle_member(member, member.disk, id, number, &[], None).await?;
-        for sum in &holders {
-            self.settle_member(member, sum.disk, id, number, &[], None).await?;
-        }
-        let store = member.store.clone();
-        let ours = on_control(&member.store, move |_| store.tables(id)).await?;
-        let mut copied = 0;
-        for sum in holders.iter().filter(|sum| sum.serving) {
-            copied += self.send_differing(member, sum.disk, id, number, &ours).await?;
         }
         tracing::info!(chunk = %id, %number, copied, "members were compared after an overwrite that not all had acknowledged");
         Ok(())
     }
 
-    /// As primary, before anything is sent to others: blocks of the serving member with the latest number. That one has
-    /// all that was acknowledged, as this one has unless its disk forgot it; and what nobody was told of may be there
-    /// or not. The number here stays, so that an interruption begins it anew.
+    /// As primary, before anything is sent to others: blocks of the serving member with the latest number, the first
+    /// of `sources`. That one has all that was acknowledged, as this one has unless its disk forgot it; and what nobody
+    /// was told of may be there or not. The number `here` stays, so that an interruption begins it anew.
     async fn take_later(
         self: &Arc<Self>,
         member: &Member,
         id: ChunkId,
-        sums: &[OverwriteSum],
+        sources: &[DiskId],
+        here: OverwriteNumber,
     ) -> Result<(), WireError> {
-        let Some(here) = member.store.info(id) else { return Ok(()) };
-        let later = sums.iter().filter(|sum| sum.serving && sum.disk != member.disk && sum.number > here.overwrite);
-        let mut later: Vec<&OverwriteSum> = later.collect();
-        later.sort_by_key(|sum| std::cmp::Reverse(sum.number));
-        let Some(latest) = later.first().map(|sum| sum.number) else { return Ok(()) };
         // The table of the latest; what is bad there, another one may have as that table says.
-        let sources: Vec<DiskId> = later.iter().map(|sum| sum.disk).collect();
         let theirs = self.table_of(&member.pg, sources[0], id).await?;
+        let latest = number_in(&theirs.summary);
         let store = member.store.clone();
         let ours = on_control(&member.store, move |_| store.tables(id)).await?;
         let runs = differing(member, &ours, &theirs);
         let (mut taken, mut lacking) = (0, 0);
         for block in runs.into_iter().flatten() {
             let crc = theirs.crcs[block as usize];
-            match self.later_block(member, id, &sources, (block, crc), theirs.summary.length).await? {
+            match self.later_block(member, id, sources, (block, crc), theirs.summary.length).await? {
                 Some(data) => {
                     let run = OverwriteRun { block, data: data.freeze(), crcs: vec![crc] };
-                    self.take_run(member, id, here.overwrite, run).await?;
+                    self.take_run(member, id, here, run).await?;
                     taken += 1;
                 }
                 None => lacking += 1,
@@ -197,10 +190,10 @@ impl Inner {
             tracing::error!(chunk = %id, lacking, "blocks that other members have overwritten later are bad there: the earlier ones stay");
         }
         if taken + lacking > 0 {
-            tracing::warn!(chunk = %id, here = %here.overwrite, there = %latest, taken, "others have later overwrites than this disk: it may have forgotten what it had synced");
+            tracing::warn!(chunk = %id, %here, there = %latest, taken, "others have later overwrites than this disk: it may have forgotten what it had synced");
         } else {
             // As after a comparison that ended when others had the new number and this one had not.
-            tracing::info!(chunk = %id, here = %here.overwrite, there = %latest, "others give the same blocks a later number than this disk");
+            tracing::info!(chunk = %id, %here, there = %latest, "others give the same blocks a later number than this disk");
         }
         Ok(())
     }
@@ -234,11 +227,12 @@ impl Inner {
         disk: DiskId,
         id: ChunkId,
         number: OverwriteNumber,
-        ours: &ChunkTables,
     ) -> Result<u32, WireError> {
+        let store = member.store.clone();
+        let ours = on_control(&member.store, move |_| store.tables(id)).await?;
         let theirs = self.table_of(&member.pg, disk, id).await?;
         let mut copied = 0;
-        for run in differing(member, ours, &theirs) {
+        for run in differing(member, &ours, &theirs) {
             for start in run.clone().step_by(OVERWRITE_BLOCKS_MAX as usize) {
                 let blocks = start..(start + OVERWRITE_BLOCKS_MAX).min(run.end);
                 match self
@@ -347,8 +341,8 @@ impl Inner {
         id: ChunkId,
         number: OverwriteNumber,
     ) -> bool {
-        let now = self.look_up(member, disk, id).await;
-        now.is_ok_and(|now| now.is_some_and(|now| number_in(&now) > number))
+        let now = self.ask_witness(member, disk, id).await;
+        now.is_ok_and(|now| now.said.has().is_some_and(|now| now.number > number))
     }
 
     /// Chunks that this syncing member could not take an overwrite of, up to which a copy has to go.
@@ -387,9 +381,4 @@ fn differing(member: &Member, ours: &ChunkTables, theirs: &Theirs) -> Vec<Range<
     let (here, there) = (&ours.info, &theirs.summary);
     let tails = is_old || here.sealed && there.sealed;
     differing_blocks((&ours.crcs, here.length, &ours.punched), (&theirs.crcs, there.length, &theirs.punched), tails)
-}
-
-/// The number that a list names.
-pub(super) fn number_in(theirs: &ChunkSummary) -> OverwriteNumber {
-    OverwriteNumber { epoch: Epoch(theirs.overwrite_epoch), count: theirs.overwrite_count }
 }

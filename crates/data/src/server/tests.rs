@@ -5,6 +5,7 @@ mod cluster;
 mod compared;
 mod failures;
 mod forgetful;
+mod frees;
 mod joins;
 mod local_shards;
 mod older;

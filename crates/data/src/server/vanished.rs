@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use cairn_chunk_core::fence;
 use cairn_chunk_core::overwrite::differing_blocks;
-use cairn_format::crc_table::blocks_of;
+use cairn_replica_core::message::ChunkSum;
+use cairn_replica_core::reconcile::is_less;
 use cairn_types::{ChunkId, DiskId};
 use cairn_wire::data::ChunkSummary;
 use cairn_wire::error::WireError;
@@ -20,7 +21,7 @@ use super::catch_up_shards::{PAGE, listed_by_all};
 use super::disk_calls::on_control;
 use super::member::Member;
 use super::missing::Found;
-use super::settle::number_in;
+use super::witness::{number_in, own_sum, sum_of};
 use crate::disk::{ChunkInfo, DiskStore};
 
 /// Between two looks whether there is room for one more.
@@ -62,10 +63,12 @@ impl Inner {
             for index in indices.into_iter().filter(|index| range.contains(index)) {
                 let id = ChunkId { pg: member.pg.pg, index };
                 let listed = pages.iter().flat_map(|(disk, page)| page.chunks.iter().map(|chunk| (*disk, chunk)));
-                let theirs: Vec<_> = listed.filter(|(_, chunk)| chunk.index == index && is_whole(chunk)).collect();
-                let here = member.store.info(id);
-                if !is_less(member, here.as_ref(), &theirs) {
-                    if let Some(here) = here {
+                let theirs: Vec<_> = listed.filter(|(_, chunk)| chunk.index == index).collect();
+                let sums: Vec<ChunkSum> = theirs.iter().map(|(_, chunk)| sum_of(chunk)).collect();
+                let k = member.is_striped().then(|| member.pg.scheme.read_minimum());
+                let now = (member.pg.epoch, member.check_entered().is_ok());
+                if !is_less(k, now, own_sum(member, id).as_ref(), sums.iter()) {
+                    if let Some(here) = member.store.info(id) {
                         self.look_at_differing(member, &here, &theirs).await;
                     }
                     continue;
@@ -97,7 +100,11 @@ impl Inner {
         let is_other = |theirs: &ChunkSummary| {
             let changed = here.punched_blocks > 0 || theirs.punched_blocks > 0;
             let same_writes = number_in(theirs) == here.overwrite;
-            theirs.length == here.length && theirs.table_crc != here.table_crc && same_writes && !changed
+            theirs.sealed
+                && theirs.length == here.length
+                && theirs.table_crc != here.table_crc
+                && same_writes
+                && !changed
         };
         if member.is_striped() || !here.sealed {
             return;
@@ -121,25 +128,5 @@ impl Inner {
             let _outcome = self.check_and_heal(member.disk, pg, store, id, block).await;
         }
         Ok(())
-    }
-}
-
-/// Sealed, and not all of it freed.
-fn is_whole(theirs: &ChunkSummary) -> bool {
-    theirs.sealed && theirs.length > 0 && theirs.punched_blocks < u64::from(blocks_of(theirs.length))
-}
-
-/// Whether a chunk can be brought back, or made longer, from what others list of it.
-fn is_less(member: &Member, here: Option<&ChunkInfo>, theirs: &[(DiskId, &ChunkSummary)]) -> bool {
-    let needed = member.pg.scheme.read_minimum();
-    let mut lengths: Vec<u64> = theirs.iter().map(|(_, theirs)| theirs.length).collect();
-    lengths.sort_unstable_by(|a, b| b.cmp(a));
-    // What can be read without this member: all of the longest copy, and of shards as much as k of them have.
-    let Some(target) = needed.checked_sub(1).and_then(|at| lengths.get(at)) else { return false };
-    match here {
-        None => true,
-        Some(here) if here.sealed => here.length < *target,
-        // Its writer is at it, or its primary is about to seal it.
-        Some(here) => here.creation_epoch < member.pg.epoch && member.check_entered().is_ok(),
     }
 }

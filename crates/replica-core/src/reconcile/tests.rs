@@ -85,7 +85,7 @@ fn copy(of: &[u32]) -> Vec<Step> {
 fn an_open_chunk_ends_at_the_longest() {
     let ends = |said: &[Said]| judged(Purpose::End, None, said);
     let longest = steps(ends(&[open(1), open(3), open(2)]));
-    let sources = [(2, 3), (1, 1), (3, 2)];
+    let sources = [(2, 3), (3, 2), (1, 1)];
     assert_eq!(longest, [extend(&sources, 1, 1, 3), extend(&sources, 3, 2, 3), seal(1), seal(2), seal(3)]);
     assert_eq!(steps(ends(&[open(2), Said::Lacks, open(2)])), [seal(1), seal(3)], "who lacks it does not get it");
     assert_eq!(steps(ends(&[sealed(1), open(2), sealed(2)])), [seal(2)], "who sealed it keeps its length");
@@ -151,11 +151,33 @@ fn a_shard_is_rebuilt_up_to_what_k_have() {
     // Power may take what is here.
     let shaky = Said::Has(ChunkSum { durable: 0, ..sum(1, true) });
     assert_eq!(steps(lacks(&[shaky, sealed(2), sealed(2), sealed(2)])), [Step::Durable, rebuild(1, 2, 3, &[])]);
+    let whole = Said::Has(ChunkSum { durable: 0, ..sum(2, true) });
+    assert_eq!(steps(lacks(&[whole, sealed(2), sealed(2), sealed(2)])), [Step::Durable], "nothing else is to be done");
     let freed_here = |blocks: u64| {
         let said = [Said::Lacks, sealed(2), sealed(2), sealed(2)];
         judged_with(Purpose::Shard, Some(2), &said, |here| here.freed_up_to = blocks * BLOCK)
     };
     assert_eq!((freed_here(2), steps(freed_here(1))), (Verdict::Settled, vec![rebuild(0, 2, 3, &[])]));
+    let nowhere = judged_with(Purpose::Shard, Some(2), &[Said::Lacks; 4], |here| here.freed_up_to = BLOCK);
+    assert_eq!(nowhere, Verdict::Settled, "it is not lost");
+}
+
+/// What only others have would not be looked for, or what is here as well, or what its writer is about to send.
+#[test]
+fn what_others_list_whole_and_more_of_is_lacked() {
+    let less = |k: Option<usize>, entered: bool, own: Said, theirs: &[Said]| {
+        is_less(k, (NOW, entered), own.has(), theirs.iter().filter_map(Said::has))
+    };
+    let copies = |own: Said, theirs: &[Said]| less(None, true, own, theirs);
+    assert!(copies(Said::Lacks, &[sealed(1), open(3)]) && copies(sealed(1), &[sealed(2)]));
+    assert!(!copies(sealed(2), &[sealed(2), sealed(1)]) && !copies(Said::Lacks, &[open(3), Said::Lacks]));
+    assert!(!copies(Said::Lacks, &[freed(2), sealed(0)]), "nothing is left of it");
+    assert!(copies(open(3), &[sealed(1)]), "its seal went past here");
+    assert!(!less(None, false, open(3), &[sealed(1)]), "its leader is about to seal it");
+    assert!(!copies(Said::Has(ChunkSum { made: NOW, ..sum(1, false) }), &[sealed(2)]), "its writer is at it");
+    let shards = |own: Said, theirs: &[Said]| less(Some(2), true, own, theirs);
+    assert!(shards(Said::Lacks, &[sealed(3), sealed(1)]) && !shards(Said::Lacks, &[sealed(3), open(3)]));
+    assert!(shards(sealed(1), &[sealed(3), sealed(2)]) && !shards(sealed(2), &[sealed(3), sealed(2), sealed(1)]));
 }
 
 /// A plan that others could still change would be taken for the last word.

@@ -35,7 +35,7 @@ impl World {
     }
 
     /// Every block is held against its checksum, and what nobody writes any more is closed.
-    fn scrub(&mut self) {
+    pub(super) fn scrub(&mut self) {
         for node in 0..self.nodes.len() {
             let chunks = &self.nodes[node].disk.now.chunks;
             let bad = chunks.iter().flat_map(|(index, chunk)| {

@@ -37,11 +37,13 @@ const FORGET: u32 = 6;
 const EPOCH: u32 = 7;
 const CLIENT: u32 = 8;
 const POWER: u32 = 9;
+const DEVICE: u32 = 10;
+const KINDS: u64 = 11;
 
 impl World {
     pub(super) fn choose_faults(&mut self) {
         // Some seeds have few kinds, so that they go far with them.
-        let all = (1 << 10) - 1;
+        let all = (1 << KINDS) - 1;
         let kinds = self.chance.draw() as u32 & all | self.chance.draw() as u32 & all;
         self.budget.kinds = kinds | 1;
         if self.chance.per_mille(200) {
@@ -78,7 +80,12 @@ impl World {
             let node = self.chance.index(self.nodes.len());
             self.nodes[node].disk.remember();
         }
-        let mut kind = self.chance.range(0..10) as u32;
+        // Of two copies the other one may be gone, or be written over by what nobody was told of, before a reader finds
+        // the damage.
+        if self.nodes.len() == 2 && self.nodes.iter().any(|node| node.disk.has_bad_block()) {
+            return self.scrub();
+        }
+        let mut kind = self.chance.range(0..KINDS) as u32;
         if self.budget.kinds >> FORGET & 1 == 1 && self.chance.per_mille(250) {
             kind = FORGET;
         }
@@ -118,6 +125,17 @@ impl World {
                 self.plan(after, Event::Mends(Mend::Room(node)));
             }
             FLIP => self.flip(node),
+            DEVICE => {
+                if self.chance.per_mille(500) {
+                    self.counts.add("fault: reads fail");
+                    self.nodes[node].disk.read_failures = self.chance.range(20..600);
+                } else {
+                    self.counts.add("fault: a write fails");
+                    self.nodes[node].disk.write_fails_in = Some(self.chance.range(0..30) as u32);
+                }
+                let after = self.chance.range(200 * MS..4_000 * MS);
+                self.plan(after, Event::Mends(Mend::Device(node)));
+            }
             FORGET => self.forget(node),
             EPOCH => {
                 self.counts.add("fault: member put out");
@@ -189,7 +207,12 @@ impl World {
     fn forget(&mut self, node: usize) {
         let whole = self.network.cut.iter().all(|row| row.iter().all(|cut| !cut));
         let sound = |node: &crate::node::Node| {
-            node.runs() && !node.disk.full && node.ends_in.is_none() && node.slow == 0 && !node.disk.has_bad_block()
+            node.runs()
+                && !node.disk.full
+                && !node.disk.breaks()
+                && node.ends_in.is_none()
+                && node.slow == 0
+                && !node.disk.has_bad_block()
         };
         if !self.is_settled() || !whole || !self.nodes.iter().all(sound) || self.network.delay > 400 {
             return;
@@ -228,6 +251,7 @@ impl World {
         self.network.cut.iter_mut().for_each(|row| row.fill(false));
         for node in 0..self.nodes.len() {
             (self.nodes[node].disk.full, self.nodes[node].slow, self.nodes[node].ends_in) = (false, 0, None);
+            self.mends(Mend::Device(node));
             if !self.nodes[node].runs() {
                 self.plan(10 * MS, Event::Start(node));
             }

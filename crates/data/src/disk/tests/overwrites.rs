@@ -130,7 +130,7 @@ fn older_blocks_do_not_replace_newer_ones() {
     };
     assert!(!copied(6), "a block of the seventh was not here");
     assert!(copied(7));
-    assert!(store.chunk(id(1)).expect("here").is_in_step(no(7), Epoch(4)));
+    assert!(store.chunk(id(1)).expect("here").follow().has(no(7), Epoch(4)));
     // A healer's block from before the overwrite.
     for (seed, found) in [(5, 7), (7, 7)] {
         let (slot, done) = slot();

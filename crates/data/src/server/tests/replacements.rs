@@ -4,15 +4,12 @@ use cairn_types::MemberState::{Offline, Serving, Syncing};
 use cairn_wire::manager::HeartbeatRequest;
 
 use cairn_node_agent::Contributor;
-use cairn_rpc::Payload;
 use cairn_types::ErrorCode;
-use cairn_wire::Opcode;
-use cairn_wire::common::ChunkRange;
-use cairn_wire::data::{FreeItem, FreeRequest, FreeResponse};
 
+use super::super::retired::drop_chunk;
 use super::cluster::{Cluster, PG, TestNode, eventually, pattern};
 use super::rebuilds::damage;
-use super::repairs::id;
+use super::repairs::{free, id};
 use super::shards::{ALL, RS32, UNIT};
 use super::sources::{at_rest, sealed, sealed_at_rest};
 use super::stripes::{Shards, read_as, read_shard};
@@ -122,12 +119,9 @@ fn nothing_is_given_up_while_a_replaced_disk_may_have_it() {
     old.data.stop();
 }
 
-/// Frees a whole chunk on one member only: as if it had lost it without noticing.
-fn lose(cluster: &Cluster, i: usize, index: u32, length: usize) {
-    let ranges = vec![ChunkRange { offset: 0, length: length as u64 }];
-    let request = FreeRequest { items: vec![FreeItem { disk: cluster.nodes[i].disk, pg: PG, index, ranges }] };
-    let answer: (FreeResponse, _) = cluster.call(i, Opcode::Free, &request, Payload::None).expect("answered");
-    assert_eq!(answer.0.codes, [0]);
+/// Takes a whole chunk away on one member only: as if it had lost it without noticing.
+fn lose(cluster: &Cluster, i: usize, index: u32) {
+    cluster.runtime.block_on(drop_chunk(&cluster.nodes[i].store(), id(index))).expect("dropped");
     eventually("the end of the chunk", || cluster.nodes[i].store().info(id(index)).is_none());
 }
 
@@ -147,8 +141,8 @@ fn what_the_primary_lost_comes_from_the_other_members() {
         })
         .collect();
     cluster.raise(&[Serving, Serving, Offline]);
-    lose(&cluster, 0, chunks[0], length);
-    lose(&cluster, 0, chunks[2], length);
+    lose(&cluster, 0, chunks[0]);
+    lose(&cluster, 0, chunks[2]);
     // Of this one the replaced disk has the last good copy.
     damage(&cluster, 1, chunks[2], 3);
     cluster.replace(2);
@@ -163,7 +157,7 @@ fn what_the_primary_lost_comes_from_the_other_members() {
     assert!(read(&cluster, 0) && read(&cluster, 1), "what the others have whole is not here");
     assert!(!cluster.nodes[2].report().is_some_and(|report| report.caught_up), "the last copy would be deleted");
     // It was freed by metadata, not lost.
-    lose(&cluster, 1, chunks[2], length);
+    assert_eq!(free(&cluster, 1, chunks[2], 0, length as u64), [0]);
     caught_up(&cluster, 2);
     cluster.raise(&[Offline, Offline, Serving]);
     for seed in 0..2 {
@@ -228,7 +222,7 @@ fn a_member_looks_again_in_later_epochs_too() {
     cluster.tell(&[Serving; 5]);
     let serves = |cluster: &Cluster| read_shard(cluster, 4, index, 0, 4096).is_ok();
     eventually("it serves", || serves(&cluster));
-    lose(&cluster, 4, index, 4 * UNIT);
+    lose(&cluster, 4, index);
     cluster.restart(2);
     cluster.restart(3);
     cluster.raise(&[Serving; 5]);

@@ -226,6 +226,8 @@ fn a_hole_whose_mark_was_lost_is_freed_when_nobody_else_has_the_chunk() {
     let (mut cluster, index, bytes) = marks_damaged(true);
     cluster.raise(&[Serving, Serving, Offline]);
     report(&cluster, 0, index, 2).expect_err("who is away may have it");
+    // It knows no more that it was freed.
+    cluster.restart(2);
     cluster.raise(&[Serving, Serving, Syncing]);
     eventually("catching up", || cluster.nodes[2].report().is_some_and(|report| report.caught_up));
     cluster.raise(&[Serving; 3]);
