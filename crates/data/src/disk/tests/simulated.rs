@@ -2,7 +2,6 @@
 //! chunks; and after power was lost, one of the states in which the simulated one may come back. What seeds of
 //! replicas show would hold for another disk than the one that is shipped.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cairn_env::AlignedBuf;
@@ -55,9 +54,6 @@ struct Both {
     seen: [u64; 5],
     /// What was asked, for whoever has to understand a difference.
     asked: Vec<String>,
-    /// Chunks that were deleted since the last start. The store loses one that is made again under its number before
-    /// the next start, when power goes; the simulated disk keeps it.
-    deleted: BTreeSet<u32>,
 }
 
 impl Both {
@@ -73,7 +69,6 @@ impl Both {
             word: 0,
             seen: [0; 5],
             asked: Vec::new(),
-            deleted: BTreeSet::new(),
         }
     }
 
@@ -121,7 +116,7 @@ impl Both {
             false => data(self.blocks(bytes)),
         };
         let (sync, repair) = (self.below(2) > 0, fills || self.below(4) == 0);
-        let may_create = self.below(8) > 0 && !self.deleted.contains(&index);
+        let may_create = self.below(8) > 0;
         DiskOp::Append { index, made: EPOCH, session: SessionId(7), offset, bytes, data, may_create, sync, repair }
     }
 
@@ -235,11 +230,9 @@ impl Both {
 
     fn step(&mut self) {
         let Some(op) = self.op() else { return };
-        let before: BTreeSet<u32> = self.model.now.chunks.keys().copied().collect();
         let (said, commit) = self.model.submit(op.clone());
         self.asked.push(format!("{op:?}: {said:?}"));
         commit.into_iter().for_each(|commit| self.model.committed(commit));
-        self.deleted.extend(before.iter().filter(|index| !self.model.now.chunks.contains_key(index)));
         match (said, self.really(&op)) {
             (Err(model), Err(real)) => {
                 assert_eq!(model.code, real, "{op:?}");
@@ -287,7 +280,6 @@ impl Both {
         self.store = None;
         self.disk.crash(if self.rng.chance(0.5) { CrashPolicy::random() } else { CrashPolicy::harsh() });
         let store = open(&self.disk).expect("opens again");
-        self.deleted.clear();
         self.store = Some(store.clone());
         self.seen[1] += 1;
         let seen = &mut self.seen;
