@@ -158,9 +158,8 @@ impl MemberChooser {
         let limit = self.limit(&open);
         for start in open.iter().copied().take(STARTS) {
             let possible = self.possible(start, members);
-            let good = |set: &Vec<usize>| {
-                self.crowding(set) <= possible && !set.iter().any(|i| self.is_beyond(*i, limit))
-            };
+            let good =
+                |set: &Vec<usize>| self.crowding(set) <= possible && !set.iter().any(|i| self.is_beyond(*i, limit));
             let fresh = |peers_max, few| self.fresh(start, members, peers_max, few).filter(good);
             let found = fresh(usual, false)
                 .or_else(|| self.known(start, members, possible, limit))
@@ -172,7 +171,8 @@ impl MemberChooser {
         }
         // Those that are little used have sets with much used ones only.
         let possible: Vec<(usize, u64)> = open.iter().map(|start| (*start, self.possible(*start, members))).collect();
-        let known = |limit| possible.iter().filter_map(move |(start, possible)| self.known(*start, members, *possible, limit));
+        let known =
+            |limit| possible.iter().filter_map(move |(start, possible)| self.known(*start, members, *possible, limit));
         let most = |set: &Vec<usize>| set.iter().map(|i| self.fill(*i)).max();
         let known = known(limit).next().or_else(|| known(u64::MAX).min_by_key(most));
         known.or_else(|| self.fresh(open[0], members, usize::MAX, true)).expect("there are enough nodes")
@@ -200,14 +200,12 @@ impl MemberChooser {
     fn fresh(&self, start: usize, members: usize, peers_max: usize, few: bool) -> Option<Vec<usize>> {
         let mut chosen = vec![start];
         while chosen.len() < members {
-            let free = (0..self.nodes.len()).filter(|i| {
-                !self.nodes[*i].closed && !chosen.contains(i) && self.fits(&chosen, *i, peers_max)
-            });
+            let free = (0..self.nodes.len())
+                .filter(|i| !self.nodes[*i].closed && !chosen.contains(i) && self.fits(&chosen, *i, peers_max));
             let next = free.min_by_key(|i| {
                 let node = &self.nodes[*i];
-                let count = |same: &dyn Fn(&MetaCandidate) -> bool| {
-                    chosen.iter().filter(|c| same(&self.nodes[**c])).count()
-                };
+                let count =
+                    |same: &dyn Fn(&MetaCandidate) -> bool| chosen.iter().filter(|c| same(&self.nodes[**c])).count();
                 let domains = (count(&|other| other.host == node.host), count(&|other| other.rack == node.rack));
                 (domains, if few { self.peers[*i].len() } else { 0 }, self.fill(*i), self.tie(*i))
             })?;

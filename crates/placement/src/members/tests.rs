@@ -95,7 +95,8 @@ fn nodes_that_are_added_later_get_their_part() {
     let late: Vec<usize> = (60..67).map(|number| world.count(NodeId(number))).collect();
     assert!(late.iter().all(|count| *count >= 170), "{late:?}");
     let peers = world.range(|node| world.peers(node));
-    eprintln!("L {late:?} {peers:?} {:?}", world.range(|node| world.count(node))); assert!(peers.1 <= most_peers(3), "{peers:?}");
+    eprintln!("L {late:?} {peers:?} {:?}", world.range(|node| world.count(node)));
+    assert!(peers.1 <= most_peers(3), "{peers:?}");
     let counts = world.range(|node| world.count(node));
     assert!(counts.1 <= 256, "233 on average: {counts:?}");
     assert!(world.made.iter().all(|members| world.racks(members) == 3));
