@@ -108,9 +108,11 @@ fn chooser(state: &State, soft: &Soft, among: &[NodeId]) -> MemberChooser {
         partition.members.iter().for_each(|node| *expected.entry(*node).or_default() += takes);
         partition.members.first().into_iter().for_each(|node| *firsts.entry(*node).or_default() += 1);
     }
-    let least = among.iter().filter_map(|node| memory(soft, *node)).map(|memory| memory.max).min();
+    let able = metas(state, among);
+    let least = able.iter().filter_map(|node| memory(soft, *node)).map(|memory| memory.max).min();
     let mut domains = Domains::new();
-    let candidates = metas(state, among).into_iter().filter_map(|id| state.node(id)).map(|node| {
+    // Those that get nothing are members of what there is: their domains and peers count.
+    let candidates = state.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| {
         let (rack, host) = domains.host(&node.rack, &node.host);
         let memory = memory(soft, node.id);
         let expected = expected.get(&node.id).copied().unwrap_or(0);
@@ -121,7 +123,7 @@ fn chooser(state: &State, soft: &Soft, among: &[NodeId]) -> MemberChooser {
             used: expected.max(memory.map_or(0, |memory| memory.used)),
             max: memory.map_or(least.unwrap_or(UNBOUNDED), |memory| memory.max),
             firsts: firsts.get(&node.id).copied().unwrap_or(0),
-            closed: is_full(soft, node.id),
+            closed: is_full(soft, node.id) || !able.contains(&node.id),
         }
     });
     let candidates: Vec<MetaCandidate> = candidates.collect();

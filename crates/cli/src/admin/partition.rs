@@ -79,8 +79,8 @@ enum Verb {
         #[arg(long)]
         yes: bool,
     },
-    /// Put a meta node in the place of a member, which may be lost for good: the one that is named, or that has least in
-    /// use and is in another rack or on another host than the other members
+    /// Put a meta node in the place of a member, which may be lost for good: the one that is named, or one in another
+    /// rack or on another host than the other members that has little in use
     Move {
         /// Its number, such as 1, or all: every partition that the old node has
         partition: String,

@@ -12,8 +12,8 @@ pub struct CreateVolume {
     /// How many partitions it is made of; 0, as entries of before have it: one. More than one of feature level 5.
     #[prost(uint32, tag = "3")]
     pub partitions: u32,
-    /// Who gets each of them, as the leader chose them by use; empty, as entries of before have it: chosen by the number
-    /// of partitions that nodes have. Of feature level 32.
+    /// Who gets each of them, as the leader chose by use; empty, as entries of before have it: those with the fewest
+    /// partitions. Of feature level 32.
     #[prost(message, repeated, tag = "4")]
     pub members: Vec<MembersOf>,
 }

@@ -237,6 +237,13 @@ fn successors_keep_domains_and_peers_and_go_by_use() {
     let chosen =
         |told: &Soft, state: &State| successors(state, told, &partition, stay, &[lost], 1).expect("others run");
     assert!(same.contains(&chosen(&told, &state)[0]));
+    // A member that is down for a while is in its rack all the same.
+    let mut down = state.clone();
+    let (node, incarnation) = (stay[0].get(), state.node(stay[0]).expect("a member").incarnation.get());
+    ok(&mut down, Command::NodesDown(NodesDown { nodes: vec![NodeAt { node, incarnation }] }));
+    let mut uneven = told.clone();
+    same.iter().for_each(|node| uneven.meta_memory.get_mut(node).expect("told").used = 40 * GIB);
+    assert!(same.contains(&chosen(&uneven, &down)[0]));
     told.meta_memory.insert(same[0], MetaMemory { used: 60 * GIB, max: 64 * GIB });
     assert_eq!(chosen(&told, &state), [same[1]]);
     told.meta_memory.insert(same[1], MetaMemory { used: 60 * GIB, max: 64 * GIB });
