@@ -184,7 +184,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("admin hibernate ls", &["cairn admin hibernate ls"]),
     ("admin partition ls", &["cairn admin partition ls", "cairn admin partition ls default"]),
     ("admin partition split", &["cairn admin partition split 1 --into 4"]),
-    ("admin partition move", &["cairn admin partition move 1 n16 n19", "cairn admin partition move all n16 n19"]),
+    ("admin partition move", &["cairn admin partition move 1 n16 n19", "cairn admin partition move all n16"]),
     ("admin partition add", &["cairn admin partition add 1 n19 n20"]),
     ("admin partition remove", &["cairn admin partition remove 1 n19 n20"]),
     ("admin partition renew", &["cairn admin partition renew all n18"]),

@@ -28,7 +28,7 @@ use cairn_wire::error::WireError;
 
 pub use partitions::unknown_partition;
 pub use pgs::GROUPS_MAX;
-pub use volume_partitions::{PARTITIONS_MAX, VOLUME_PARTITIONS_MAX, partitions_flaw};
+pub use volume_partitions::{PARTITIONS_MAX, VOLUME_PARTITIONS_MAX, no_meta_node, partitions_flaw};
 pub use volumes::{in_trash, not_in_trash, unknown_volume};
 
 /// Most session ids of one block.

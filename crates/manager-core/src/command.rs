@@ -13,11 +13,12 @@ pub use binding::{BINDING_LEVEL, BindNode};
 pub use jobs::{AssignJob, CancelJob, ReportJob, StartJob};
 pub use revoked::{REVOKED_LEVEL, RevokeKeys};
 pub use volumes::{
-    CreateVolume, DeleteVolume, PartitionAt, PartitionSettled, PartitionsBegun, RestoreVolume, SetPartitionMembers,
-    SetVolume, TrashVolume,
+    CreateVolume, DeleteVolume, MembersOf, PartitionAt, PartitionSettled, PartitionsBegun, RestoreVolume,
+    SetPartitionMembers, SetVolume, TrashVolume,
 };
 
 use crate::config::{Key, STAGE_LEVEL};
+use crate::partition_members::PLACED_LEVEL;
 use crate::stripe::STRIPE_LEVEL;
 use cairn_types::generation::Generation;
 use cairn_types::{Layout, Scheme};
@@ -578,11 +579,14 @@ impl Command {
             Self::SetPartitionMembers(command) if command.renew != 0 => 5,
             Self::DiskGenerations(_) | Self::TakeUp(_) | Self::TrashVolume(_) | Self::RestoreVolume(_) => 5,
             Self::DeleteVolume(command) if command.trashed_ns != 0 => 5,
+            Self::CreateVolume(command) if !command.members.is_empty() => PLACED_LEVEL,
             Self::CreateVolume(command) => bits_level(command.layout).max(if command.partitions > 1 { 5 } else { 0 }),
             Self::CreatePgs(command) => scheme_level(command.scheme),
             Self::Register(command) if command.disks.iter().any(|disk| disk.tells_generations) => 5,
             Self::ForcePg(command) if !command.fresh.is_empty() => 15,
             Self::ForcePg(command) if command.lost.is_empty() => 5,
+            Self::AddPartitions(command) if !command.members.is_empty() => PLACED_LEVEL,
+            Self::RangeEnded(command) if !command.members.is_empty() => PLACED_LEVEL,
             Self::AddPartitions(_) | Self::RangeEnded(_) => 6,
             Self::CreateStripeGroups(command) => scheme_level(command.later).max(STRIPE_LEVEL),
             Self::BindNode(_) => BINDING_LEVEL,

@@ -5,9 +5,12 @@
 //! all that is stored later on one disk, and nobody would know. Not here: making it (the `manager` crate).
 use crate::config::Key;
 use crate::items::{Node, Partition, Roles};
+use crate::partition_members::successors;
 use crate::problems::partitions::{PARTITIONS_NAMED, named};
 use crate::problems::{Problems, names_up_to};
+use crate::soft::Soft;
 use crate::state::State;
+use cairn_types::NodeId;
 use std::collections::BTreeSet;
 
 /// Nodes named in one line.
@@ -62,23 +65,27 @@ pub fn too_few_metas(state: &State) -> Option<String> {
 }
 
 /// Partitions that have fewer members than they should although there are nodes for more.
-pub(crate) fn thin_partitions(state: &State, out: &mut Problems) {
+pub(crate) fn thin_partitions(state: &State, soft: &Soft, out: &mut Problems) {
     let wanted = state.config().number(Key::MetaMembers) as usize;
     let metas: Vec<&Node> = state.servers().filter(|node| node.up && node.roles.has(Roles::META)).collect();
-    let free = |partition: &Partition| -> Vec<String> {
-        let free = metas.iter().filter(|node| !partition.members.contains(&node.id));
-        free.map(|node| node.id.to_string()).collect()
-    };
+    let free = |p: &Partition| metas.iter().filter(|node| !p.members.contains(&node.id)).count();
     let settled = state.partitions().filter(|p| !p.removed && p.target.is_empty() && p.members.len() < wanted);
-    let thin: Vec<&Partition> = settled.filter(|p| free(p).len() >= wanted - p.members.len()).collect();
+    let thin: Vec<&Partition> = settled.filter(|p| free(p) >= wanted - p.members.len()).collect();
     for partition in thin.iter().take(PARTITIONS_NAMED) {
+        let lacks = wanted - partition.members.len();
+        let next = match successors(state, soft, partition, &partition.members, &[], lacks) {
+            Ok(mut nodes) => {
+                nodes.sort_unstable();
+                let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+                format!("`cairn admin partition add {} {}`", partition.id.get(), nodes.join(" "))
+            }
+            Err(error) => error.message,
+        };
         let members = names_up_to(NAMED_MAX, partition.members.iter().map(|node| node.to_string()));
         out.warning(format!(
             "{} keeps its names on {members} only, and there are nodes for {wanted} members (meta_members): fewer losses \
-             than that make the volume unusable or lost; `cairn admin partition add {} {}`",
-            named(state, partition),
-            partition.id.get(),
-            free(partition)[..wanted - partition.members.len()].join(" ")
+             than that make the volume unusable or lost; {next}",
+            named(state, partition)
         ));
     }
     let more = thin.len().saturating_sub(PARTITIONS_NAMED);
@@ -97,7 +104,6 @@ mod tests {
     use crate::command::{
         Command, ConfigValue, CreateVolume, NodeAt, NodesDown, PutManager, SetConfig, SetPartitionMembers,
     };
-    use cairn_types::NodeId;
 
     fn empty(managers: u32) -> State {
         let mut state = empty_cluster();
@@ -160,7 +166,7 @@ mod tests {
         ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), ..CreateVolume::default() }));
         let said = |state: &State| {
             let mut out = Problems::default();
-            thin_partitions(state, &mut out);
+            thin_partitions(state, &Soft::default(), &mut out);
             out.texts().join("\n")
         };
         add(&mut state, 1..2, Roles::META);

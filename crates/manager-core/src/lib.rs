@@ -4,9 +4,9 @@
 //! groups with their epochs and member states, stripe groups, session ids, configuration. [`Command`]s change it;
 //! [`State::map`] answers the cluster map or what changed since a version. [`checkpoint`] writes and reads it whole.
 //! Beside it are pure helpers of the leader: [`Liveness`] (whom to probe, whom to mark down), [`Slowness`],
-//! [`Grayness`], [`leaders`] (whose leadership goes elsewhere), [`plan`] (which groups to make), [`repair`] and
-//! [`moves`] (whose places others get), [`problems`] (what is wrong, in words). Their memory is the leader's alone and
-//! is lost with it.
+//! [`Grayness`], [`leaders`] (whose leadership goes elsewhere), [`plan`] (which groups to make), [`partition_members`]
+//! (who gets partitions), [`repair`] and [`moves`] (whose places others get), [`problems`] (what is wrong, in words).
+//! Their memory is the leader's alone and is lost with it.
 //!
 //! Not here: RPC, timers, probes and pushes (the `manager` crate); who may ask what.
 pub mod apply;
@@ -31,6 +31,7 @@ pub mod member_change;
 pub mod member_table;
 pub mod more_partitions;
 pub mod moves;
+pub mod partition_members;
 pub mod pg;
 pub mod plan;
 pub mod problems;

@@ -3,6 +3,7 @@
 //! What a partition has stays in it: a split in the middle would part files from their directories. So a volume grows
 //! by partitions that begin empty, and new directories go to them while others have more (ChubaoFS, Algorithm 1).
 //! [`grow`] is asked by the leader now and then; it looks at what partitions reported.
+use crate::command::MembersOf;
 use crate::config::Key;
 use crate::soft::Soft;
 use crate::state::State;
@@ -27,6 +28,9 @@ pub struct AddPartitions {
     /// How many the volume had when that was decided; if it has more now nothing is done. 0: whatever it has.
     #[prost(uint32, tag = "4")]
     pub having: u32,
+    /// Who gets each of them, if they are made at once, as in [`CreateVolume`](crate::command::CreateVolume).
+    #[prost(message, repeated, tag = "5")]
+    pub members: Vec<MembersOf>,
 }
 
 /// A partition gives out no more ids than these: the partitions that waited for it are made.
@@ -40,6 +44,9 @@ pub struct RangeEnded {
     /// As in [`AddPartitions`].
     #[prost(uint32, repeated, tag = "3")]
     pub nodes: Vec<u32>,
+    /// Who gets each of those that waited.
+    #[prost(message, repeated, tag = "4")]
+    pub members: Vec<MembersOf>,
 }
 
 /// What partitions that may be full have reported, by volume.
@@ -55,7 +62,8 @@ struct Use {
 /// the average beyond three quarters of it; or its partitions are busier than the budget of load on average. It gets as
 /// many as it has, so it grows in few steps.
 ///
-/// Nothing is said of a volume whose partitions have not all been reported to this leader.
+/// Nothing is said of a volume whose partitions have not all been reported to this leader. Not here: who gets them
+/// ([`crate::partition_members`]).
 pub fn grow(state: &State, soft: &Soft, nodes: &[NodeId]) -> Option<AddPartitions> {
     let (memory, load) = (state.config().number(Key::PartitionMemory), state.config().number(Key::PartitionLoad) * 10);
     let mut used: BTreeMap<VolumeId, Use> = BTreeMap::new();
@@ -84,5 +92,5 @@ pub fn grow(state: &State, soft: &Soft, nodes: &[NodeId]) -> Option<AddPartition
         .max_by_key(|(_, of)| of.bytes)?;
     let having = of.partitions as u32;
     let nodes = nodes.iter().map(|node| node.get()).collect();
-    Some(AddPartitions { volume: volume.get(), add: having, nodes, having })
+    Some(AddPartitions { volume: volume.get(), add: having, nodes, having, members: Vec::new() })
 }

@@ -41,6 +41,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     unhealed(state, soft, &mut out);
     chunks::missing(state, soft, &mut out);
     partitions::problems(state, soft, now, &mut out);
+    partitions::unplaced(state, soft, &mut out);
     nodes::problems(state, soft, now, &mut out);
     revoked::forgotten(state, soft, &mut out);
     disks(state, soft, &mut out);
@@ -48,7 +49,7 @@ pub fn problems(state: &State, soft: &Soft, now: WallTime) -> Problems {
     unreplaced(state, soft, &mut out);
     drains(state, soft, &mut out);
     degraded(state, &mut out);
-    crate::first_volume::thin_partitions(state, &mut out);
+    crate::first_volume::thin_partitions(state, soft, &mut out);
     misplaced(state, soft, &mut out);
     volumes(state, &mut out);
     bounded::used_up(state, &mut out);

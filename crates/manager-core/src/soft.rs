@@ -4,7 +4,7 @@
 //! except through a command.
 use crate::items::DiskState;
 use crate::state::State;
-use cairn_types::{DiskId, Epoch, NodeId, PartitionId, PgId, Time, WallTime};
+use cairn_types::{DiskId, Epoch, NodeId, PartitionId, PgId, Time, VolumeId, WallTime};
 use cairn_wire::manager::PartitionReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +27,15 @@ pub struct DiskLoad {
 pub struct PartitionLoad {
     pub leader: NodeId,
     pub report: PartitionReport,
+}
+
+/// Memory for metadata of a node's process, as it says.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MetaMemory {
+    /// Bytes that namespaces and sessions of all its partitions take.
+    pub used: u64,
+    /// Bytes beyond which they take no more; `u64::MAX`: it knows no bound.
+    pub max: u64,
 }
 
 /// What clients are refused for.
@@ -73,6 +82,10 @@ pub struct Soft {
     /// Members that are to leave and wait until fewer disks are being filled.
     pub moves_queued: usize,
     pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+    /// Of meta nodes whose builds say it.
+    pub meta_memory: BTreeMap<NodeId, MetaMemory>,
+    /// Why volumes that need more partitions get none, in words.
+    pub unplaced: BTreeMap<VolumeId, String>,
     /// The feature level that each node's process understands, as it says.
     pub levels: BTreeMap<NodeId, u32>,
     /// Which list of revoked keys each node was told last, and how many names it was ever told. Nodes without keys, and

@@ -58,6 +58,8 @@ impl Contributor for MetaServer {
         let open: Vec<_> = self.partitions().read().values().cloned().collect();
         let held: Vec<String> = open.iter().filter_map(|partition| begin::held(partition)).collect();
         heartbeat.problem = join(std::mem::take(&mut heartbeat.problem), held);
+        let memory = &self.common().memory;
+        (heartbeat.metadata_bytes, heartbeat.metadata_bytes_max) = (memory.used(), memory.max);
         let full = self.common().memory.problem().into_iter().collect();
         heartbeat.problem = join(std::mem::take(&mut heartbeat.problem), full);
     }

@@ -153,8 +153,9 @@ mod tests {
     #[test]
     fn volumes_that_are_not_whole_are_named() {
         let mut state = State::new();
-        let volume =
-            |name: &str, partitions| Command::CreateVolume(CreateVolume { name: name.into(), layout: 0, partitions });
+        let volume = |name: &str, partitions| {
+            Command::CreateVolume(CreateVolume { name: name.into(), partitions, ..Default::default() })
+        };
         for command in [
             Command::InitCluster(InitCluster { cluster: vec![7; 16], name: "test".into() }),
             Command::Register(Register { uuid: vec![1; 16], roles: Roles::META.0, ..Register::default() }),

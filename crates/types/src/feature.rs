@@ -37,12 +37,13 @@
 //! | 29 | partitions: delegations are given (`MkdirRequest.ask` is heeded), and leaders tell which are to end (`KeepAliveResponse.delegations`) |
 //! | 30 | partitions: leaders end delegations whose holders do not (`ExpireSessions.delegations`) |
 //! | 31 | both: layouts with `rs-6-2`, `rs-8-2`, `rs-10-2`, and groups of these |
+//! | 32 | manager: who gets new partitions is said by the commands that make them (field 4 of log command 12, 5 of 41, 4 of 42) |
 //!
 //! The table is closed: a change of what logs hold gets the next level, whatever it is. Not here: who raises it
 //! (manager, meta), how it is announced (raft).
 
 /// The highest level that this build understands.
-pub const FEATURE_LEVEL: u32 = 31;
+pub const FEATURE_LEVEL: u32 = 32;
 
 /// What a group's members understand, as its leader has heard since it leads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -69,7 +69,8 @@ fn told(opcode: Opcode, message: &[u8]) -> Result<Option<String>, prost::DecodeE
         Opcode::ClearGray => format!("disk d{}", ClearGrayRequest::decode(message)?.disk),
         Opcode::ChangeMembers => {
             let asked = ChangeMembersRequest::decode(message)?;
-            let (add, remove) = (list(&asked.add, "n"), list(&asked.remove, "n"));
+            let add = if asked.choose { "others".to_owned() } else { list(&asked.add, "n") };
+            let remove = list(&asked.remove, "n");
             format!("group {}: adds {add}, removes {remove}", asked.group)
         }
         Opcode::SplitPartition => {

@@ -134,9 +134,9 @@ fn a_member_lost_for_ever_is_replaced() {
     std::fs::remove_dir_all(cluster.path("nodes").join(&gone)).expect("lost");
     load.goes_on();
     // What the operator is told to do works as it is written.
-    let (hint, status) = (format!("cairn admin partition move all {old} NODE"), || cluster.ok(&["admin", "status"]));
+    let (hint, status) = (format!("`cairn admin partition move all {old}`"), || cluster.ok(&["admin", "status"]));
     until_told(&hint, || status().contains(&hint), status);
-    let said = cluster.ok(&["admin", "partition", "move", "all", &old, &new]);
+    let said = cluster.ok(&["admin", "partition", "move", "all", &old]);
     assert!(said.contains("partition 1 has the members") && said.contains(&new), "{said}");
     let now = members(&cluster);
     assert!(now.len() == 3 && now.contains(&new) && !now.contains(&old), "{now:?}");

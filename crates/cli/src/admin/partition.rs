@@ -79,14 +79,15 @@ enum Verb {
         #[arg(long)]
         yes: bool,
     },
-    /// Put a meta node in the place of a member, which may be lost for good
+    /// Put a meta node in the place of a member, which may be lost for good: the one that is named, or one in another
+    /// rack or on another host than the other members that has little in use
     Move {
         /// Its number, such as 1, or all: every partition that the old node has
         partition: String,
         /// The member that leaves, such as n18
         old: String,
-        /// The meta node that takes its place, such as n19
-        new: String,
+        /// The meta node that takes its place, such as n19; without it the managers choose one for each partition
+        new: Option<String>,
         #[command(flatten)]
         wait: Wait,
     },
@@ -97,14 +98,17 @@ impl PartitionArgs {
         match self.verb {
             Verb::Ls { volume } => partition_list::print(context, volume.as_deref()).await,
             Verb::Split { partition, into, wait } => split(context, &partition, into, &wait).await,
-            Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], &wait).await,
-            Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, &wait).await,
+            Verb::Add { partition, nodes, wait } => change(context, &partition, &nodes, &[], false, &wait).await,
+            Verb::Remove { partition, nodes, wait } => change(context, &partition, &[], &nodes, false, &wait).await,
             Verb::Renew { partition, node, wait } => {
                 let node = [node];
-                change(context, &partition, &node, &node, &wait).await
+                change(context, &partition, &node, &node, false, &wait).await
             }
             Verb::AcceptLoss { partition, node, yes } => accept(context, &partition, &node, yes).await,
-            Verb::Move { partition, old, new, wait } => change(context, &partition, &[new], &[old], &wait).await,
+            Verb::Move { partition, old, new, wait } => {
+                let new: Vec<String> = new.into_iter().collect();
+                change(context, &partition, &new, &[old], new.is_empty(), &wait).await
+            }
         }
     }
 }
@@ -200,7 +204,15 @@ async fn refuse_with_snapshots(client: &cairn_client::Client, map: &ClusterMap, 
     Err(CliError::refused(Exit::Changed, text))
 }
 
-async fn change(context: &Context, partition: &str, add: &[String], remove: &[String], wait: &Wait) -> Result<()> {
+/// Who comes and who leaves; `choose`: the managers say who comes.
+async fn change(
+    context: &Context,
+    partition: &str,
+    add: &[String],
+    remove: &[String],
+    choose: bool,
+    wait: &Wait,
+) -> Result<()> {
     let numbers = |nodes: &[String]| nodes.iter().map(|node| node_number(node)).collect::<Result<Vec<u32>>>();
     let (add, remove) = (numbers(add)?, numbers(remove)?);
     let (_, map) = status(context).await?;
@@ -216,7 +228,7 @@ async fn change(context: &Context, partition: &str, add: &[String], remove: &[St
     }
     let client = context.client().await?;
     for id in &partitions {
-        let change = MemberChange { add: add.clone(), remove: remove.clone(), ..MemberChange::default() };
+        let change = MemberChange { add: add.clone(), remove: remove.clone(), choose, ..MemberChange::default() };
         let what = format!("changing the members of partition {id}");
         client.change_members(&what, PartitionId(*id).into(), change).await?;
     }

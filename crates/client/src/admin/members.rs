@@ -19,14 +19,16 @@ pub struct MemberChange {
     pub remove: Vec<u32>,
     /// Of managers that are new: number, and `host:port`.
     pub addresses: Vec<(u32, String)>,
+    /// Of a partition: the managers choose as many new members as leave.
+    pub choose: bool,
 }
 
 impl Client {
     /// Has a group change its members; the managers keep that and carry it out step by step.
     pub async fn change_members(&self, what: &str, group: GroupId, change: MemberChange) -> Result<()> {
-        let MemberChange { add, remove, addresses } = change;
+        let MemberChange { add, remove, addresses, choose } = change;
         let addresses = addresses.into_iter().map(|(node, address)| NodeAddress { node, address }).collect();
-        let request = ChangeMembersRequest { group: group.0, add, remove, addresses };
+        let request = ChangeMembersRequest { group: group.0, add, remove, addresses, choose };
         self.manager::<Empty>(what, Opcode::ChangeMembers, &request).await.map(|_| ())
     }
     /// Gives a volume more partitions: this one, and so many others less one.

@@ -10,6 +10,7 @@
 use super::volume_partitions::VOLUME_PARTITIONS_MAX;
 use super::{Outcome, partitions::unknown_partition};
 use crate::change::ItemKey;
+use crate::command::MembersOf;
 use crate::more_partitions::{AddPartitions, LATE_LEVEL, RangeEnded};
 use crate::state::State;
 use cairn_types::{ErrorCode, InodeId, NodeId, PartitionId, VolumeId};
@@ -44,7 +45,7 @@ impl State {
             return Err(WireError::new(ErrorCode::Conflict, text));
         }
         self.check_room_for(add)?;
-        let members = self.members_among(add, &command.nodes)?;
+        let members = self.members_among(add, &command.nodes, &command.members)?;
         let Some(open) = own().find(|partition| partition.inode_last == u64::MAX).map(|partition| partition.id) else {
             return Ok(Outcome::Partitions(self.make_more(volume, members)?));
         };
@@ -69,7 +70,7 @@ impl State {
             let text = format!("{id} says that its range ends with inode {last}, which is no end of a range");
             return Err(WireError::new(ErrorCode::BadRequest, text));
         }
-        let members = self.members_among(add, &command.nodes)?;
+        let members = self.members_among(add, &command.nodes, &command.members)?;
         check_ranges(volume, last, add)?;
         let partition = Arc::make_mut(self.partitions.get_mut(&id).expect("just found"));
         (partition.inode_last, partition.add) = (last, 0);
@@ -77,7 +78,10 @@ impl State {
         Ok(Outcome::Partitions(self.make_more(volume, members)?))
     }
 
-    fn members_among(&self, count: u32, nodes: &[u32]) -> Result<Vec<Vec<NodeId>>, WireError> {
+    fn members_among(&self, count: u32, nodes: &[u32], planned: &[MembersOf]) -> Result<Vec<Vec<NodeId>>, WireError> {
+        if !planned.is_empty() {
+            return self.planned_members(count, planned);
+        }
         let mut candidates = self.meta_nodes(true);
         candidates.retain(|candidate| nodes.contains(&candidate.node.get()));
         self.choose_members(count, candidates)

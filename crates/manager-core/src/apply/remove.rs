@@ -127,7 +127,7 @@ impl State {
         if !serves.is_empty() {
             return Err(refused(format!(
                 "{id} is a member of the meta partitions {}: put another meta node in its place first: `cairn admin \
-                 partition move all {id} NODE`",
+                 partition move all {id}`",
                 names(serves.into_iter())
             )));
         }

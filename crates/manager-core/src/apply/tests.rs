@@ -276,7 +276,7 @@ fn volumes_are_made_and_deleted() {
     let mut state = cluster(3);
     let make = |name: &str, layout: &str| {
         let layout = layout.parse::<cairn_types::Layout>().expect("a layout").to_bits();
-        Command::CreateVolume(CreateVolume { name: name.into(), layout, partitions: 0 })
+        Command::CreateVolume(CreateVolume { name: name.into(), layout, partitions: 0, members: Vec::new() })
     };
     assert_eq!(refused(&mut state, make("a/b", "r3")).code, ErrorCode::InvalidArgument);
     assert_eq!(refused(&mut state, make("default", "r3")).code, ErrorCode::Exists);
@@ -432,7 +432,8 @@ fn old_tombstones_are_forgotten_and_then_maps_are_full() {
     let start = state.version();
     let count = crate::state::TOMBSTONES_MAX / 256 + 2;
     for _ in 0..count {
-        let make = Command::CreateVolume(CreateVolume { name: "x".into(), layout: 1, partitions: 0 });
+        let make =
+            Command::CreateVolume(CreateVolume { name: "x".into(), layout: 1, partitions: 0, members: Vec::new() });
         let Outcome::Volume(volume) = state.apply(WallTime(0), &make).outcome.expect("made") else { panic!() };
         let groups = vec![Disks { disks: vec![1], ..Disks::default() }; 256];
         let create = Command::CreatePgs(CreatePgs { volume: volume.get(), scheme: 1, groups });

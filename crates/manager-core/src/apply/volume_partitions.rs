@@ -6,10 +6,12 @@
 //! | several | `i << 40` to `((i + 1) << 40) - 1`; the first one begins at 1, which is the root |
 //!
 //! Invariants: ranges of a volume do not meet, and the top byte of an id of a volume with several partitions is 0.
-//! Members are in distinct failure domains; within that, partitions and first members (who lead at first) are spread as
+//! Members are those that the leader chose by use ([`crate::partition_members`]). An entry without them is of before:
+//! they are in distinct failure domains; within that, partitions and first members (who lead at first) are spread as
 //! evenly as nodes allow. Not here: when a volume may be made (`volumes.rs`), other members later (`partitions.rs`),
 //! more partitions later (`more_partitions.rs`).
 use crate::change::ItemKey;
+use crate::command::MembersOf;
 use crate::config::Key;
 use crate::items::{Partition, Roles};
 use crate::state::State;
@@ -39,6 +41,12 @@ pub fn partitions_flaw(count: u32) -> Option<String> {
     }
 }
 
+/// Nobody can have a partition.
+pub fn no_meta_node() -> WireError {
+    let text = "a volume needs a meta node and none is up; start one (role meta) and repeat";
+    WireError::new(ErrorCode::NotEnoughDisks, text)
+}
+
 /// First and last inode id of a partition.
 fn inodes_of(at: u32, count: u32) -> (u64, u64) {
     if count == 1 {
@@ -50,14 +58,36 @@ fn inodes_of(at: u32, count: u32) -> (u64, u64) {
 
 impl State {
     /// Who shall have each partition of a new volume.
-    pub(super) fn members_of_partitions(&self, count: u32) -> Result<Vec<Vec<NodeId>>, WireError> {
+    pub(super) fn members_of_partitions(
+        &self,
+        count: u32,
+        planned: &[MembersOf],
+    ) -> Result<Vec<Vec<NodeId>>, WireError> {
         if let Some(flaw) = partitions_flaw(count) {
             return Err(WireError::new(ErrorCode::InvalidArgument, flaw));
         }
         if count > 1 {
             self.check_room_for(count)?;
         }
+        if !planned.is_empty() {
+            return self.planned_members(count, planned);
+        }
         self.choose_members(count, self.meta_nodes(count > 1))
+    }
+
+    /// What the leader chose, if it still can be: the plan is void if the cluster changed under it.
+    pub(super) fn planned_members(&self, count: u32, planned: &[MembersOf]) -> Result<Vec<Vec<NodeId>>, WireError> {
+        let is_able = |id: &NodeId| self.node(*id).is_some_and(|node| node.up && node.roles.has(Roles::META));
+        let members = planned.iter().map(|members| members.nodes.iter().copied().map(NodeId).collect::<Vec<_>>());
+        let members: Vec<Vec<NodeId>> = members.collect();
+        let fits = |nodes: &Vec<NodeId>| {
+            let distinct = (1..nodes.len()).all(|i| !nodes[..i].contains(&nodes[i]));
+            matches!(nodes.len(), 1 | 3 | 5) && distinct && nodes.iter().all(is_able)
+        };
+        if members.len() == count as usize && members.iter().all(fits) {
+            return Ok(members);
+        }
+        Err(WireError::new(ErrorCode::Conflict, "a meta node went out of service meanwhile; repeat"))
     }
 
     /// A cluster does not have more partitions than a map and a report have.
@@ -73,16 +103,14 @@ impl State {
         Err(WireError::new(ErrorCode::Conflict, text))
     }
 
-    /// Members of so many partitions among these nodes.
+    /// Members of so many partitions among these nodes, by the number of partitions that they have: of entries of
+    /// before leaders chose.
     pub(super) fn choose_members(&self, count: u32, nodes: Vec<DiskCandidate>) -> Result<Vec<Vec<NodeId>>, WireError> {
         let wanted = self.config.number(Key::MetaMembers) as usize;
         let members = if nodes.len() >= wanted { wanted } else { 1 };
         let mut chooser = Chooser::new(nodes, u64::from(self.next.partition));
         let mut choose = || {
-            let chosen = chooser.choose(members).map_err(|_| {
-                let text = "a volume needs a meta node and none is up; start one (role meta) and repeat";
-                WireError::new(ErrorCode::NotEnoughDisks, text)
-            })?;
+            let chosen = chooser.choose(members).map_err(|_| no_meta_node())?;
             Ok(chosen.into_iter().map(|disk| NodeId(disk.get())).collect())
         };
         (0..count).map(|_| choose()).collect()

@@ -46,7 +46,7 @@ impl State {
             return Err(WireError::new(ErrorCode::BadLayout, flaw));
         }
         let count = command.partitions.max(1);
-        let members = self.members_of_partitions(count)?;
+        let members = self.members_of_partitions(count, &command.members)?;
         let id = VolumeId(self.next.volume);
         self.next.volume += 1;
         let (name, settings) = (name.to_string(), VolumeSettings::default());

@@ -94,8 +94,17 @@ fn golden() -> Vec<(Command, &'static str)> {
             "080162050a01761003",
         ),
         (
-            Command::CreateVolume(CreateVolume { name: "v".into(), layout: 3, partitions: 300 }),
+            Command::CreateVolume(CreateVolume { name: "v".into(), layout: 3, partitions: 300, members: Vec::new() }),
             "080162080a0176100318ac02",
+        ),
+        (
+            Command::CreateVolume(CreateVolume {
+                name: "v".into(),
+                layout: 3,
+                members: vec![MembersOf { nodes: vec![16, 17, 300] }],
+                ..CreateVolume::default()
+            }),
+            "0801620d0a0176100322060a041011ac02",
         ),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 0 }), "08016a030a0176"),
         (Command::DeleteVolume(DeleteVolume { name: "v".into(), trashed_ns: 300 }), "08016a060a017610ac02"),

@@ -12,6 +12,17 @@ pub struct CreateVolume {
     /// How many partitions it is made of; 0, as entries of before have it: one. More than one of feature level 5.
     #[prost(uint32, tag = "3")]
     pub partitions: u32,
+    /// Who gets each of them, as the leader chose by use; empty, as entries of before have it: those with the fewest
+    /// partitions. Of feature level 32.
+    #[prost(message, repeated, tag = "4")]
+    pub members: Vec<MembersOf>,
+}
+
+/// Members of a new partition, the one that leads first in front.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct MembersOf {
+    #[prost(uint32, repeated, tag = "1")]
+    pub nodes: Vec<u32>,
 }
 
 /// Settings of one volume in the place of the cluster's.

@@ -92,7 +92,7 @@ fn missed_as_it_is(state: &State, node: &Node, mine: &[&Partition]) -> Missed {
     let never = match mine.is_empty() || stands {
         true => String::new(),
         false => format!(
-            ". If it never comes back, put another meta node in its place: `cairn admin partition move all {} NODE`",
+            ". If it never comes back, put other meta nodes in its place: `cairn admin partition move all {}`",
             node.id
         ),
     };

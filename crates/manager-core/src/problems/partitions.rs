@@ -12,6 +12,14 @@ pub(crate) const PARTITIONS_NAMED: usize = 10;
 /// So long after its volume was made a partition may be without a leader and nothing is wrong: its members begin it.
 const BEGINS_WITHIN_NS: u64 = 30_000_000_000;
 
+/// Volumes whose partitions are full or busy, or were told to get more, and that get none.
+pub(super) fn unplaced(state: &State, soft: &Soft, out: &mut Problems) {
+    for (volume, why) in soft.unplaced.iter().take(PARTITIONS_NAMED) {
+        let name = state.volume(*volume).map_or_else(|| volume.to_string(), |volume| volume.name.clone());
+        out.warning(format!("volume {name} needs more partitions and gets none: {why}"));
+    }
+}
+
 /// The only member that votes in a partition that has others by the map: it was restored there, and they are of before.
 pub(super) fn alone_on(soft: &Soft, partition: &Partition) -> Option<NodeId> {
     let load = soft.partitions.get(&partition.id).filter(|load| load.report.voters == 1);

@@ -254,7 +254,10 @@ fn many_partitions_are_few_lines() {
     for number in [8, 9, 10] {
         ok(&mut state, Command::Register(register(number, Roles::META, 0)));
     }
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions: 30 }));
+    ok(
+        &mut state,
+        Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions: 30, members: Vec::new() }),
+    );
     let said = problems(&state, &soft, WallTime(60 * SECOND));
     let line = said.iter().find(|said| said.contains("report no leader")).expect("30 of them");
     assert!(line.starts_with("30 partitions report no leader, p2 (volume v), p3 (volume v)"), "{line}");

@@ -284,7 +284,7 @@ fn a_backup_gives_names_settings_and_who_was_away() {
         Command::CreateVolume(crate::command::CreateVolume {
             name: "home".into(),
             layout: Layout::replicated(2).to_bits(),
-            partitions: 0,
+            ..Default::default()
         }),
     );
     let mut found = found(&old);
@@ -312,7 +312,15 @@ fn a_backup_gives_names_settings_and_who_was_away() {
 #[test]
 fn a_volume_of_several_partitions_is_found_whole() {
     let mut old = before();
-    ok(&mut old, Command::CreateVolume(crate::command::CreateVolume { name: "home".into(), layout: 0, partitions: 4 }));
+    ok(
+        &mut old,
+        Command::CreateVolume(crate::command::CreateVolume {
+            name: "home".into(),
+            layout: 0,
+            partitions: 4,
+            members: Vec::new(),
+        }),
+    );
     let all = {
         let mut all = found(&old);
         let more: Vec<FoundPartition> = old.partitions().skip(1).map(|p| found_partition(&old, p)).collect();
@@ -364,10 +372,16 @@ fn a_range_with_another_behind_it_has_an_end() {
     let mut old = before();
     let volume = old.partitions().next().expect("one").volume;
     let nodes: Vec<u32> = old.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| node.id.get()).collect();
-    let add = crate::more_partitions::AddPartitions { volume: volume.get(), add: 1, nodes: nodes.clone(), having: 0 };
+    let add = crate::more_partitions::AddPartitions {
+        volume: volume.get(),
+        add: 1,
+        nodes: nodes.clone(),
+        ..Default::default()
+    };
     ok(&mut old, Command::AddPartitions(add));
     let first = old.partitions().next().expect("one").id.get();
-    let ended = crate::more_partitions::RangeEnded { partition: first, inode_last: (1 << 40) - 1, nodes };
+    let ended =
+        crate::more_partitions::RangeEnded { partition: first, inode_last: (1 << 40) - 1, nodes, members: Vec::new() };
     ok(&mut old, Command::RangeEnded(ended));
     let mut all = found(&old);
     let more = found_partition(&old, old.partitions().last().expect("two"));
@@ -433,14 +447,22 @@ fn again(state: &State) -> State {
 #[test]
 fn ranges_that_others_may_have_are_not_given_again() {
     let mut old = before();
-    ok(&mut old, Command::CreateVolume(crate::command::CreateVolume { name: "home".into(), layout: 0, partitions: 4 }));
+    ok(
+        &mut old,
+        Command::CreateVolume(crate::command::CreateVolume {
+            name: "home".into(),
+            layout: 0,
+            partitions: 4,
+            members: Vec::new(),
+        }),
+    );
     let nodes: Vec<u32> = old.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| node.id.get()).collect();
     let add = || {
         Command::AddPartitions(crate::more_partitions::AddPartitions {
             volume: 2,
             add: 2,
             nodes: nodes.clone(),
-            having: 0,
+            ..Default::default()
         })
     };
     let mut all = found(&old);

@@ -265,7 +265,10 @@ fn a_group_of_which_nobody_tells_is_waited_for() {
 fn a_volume_of_many_partitions_is_taken_up_whole() {
     let mut state = five(cluster(4));
     let mut copy = state.clone();
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "many".into(), layout: 0, partitions: 2500 }));
+    ok(
+        &mut state,
+        Command::CreateVolume(CreateVolume { name: "many".into(), layout: 0, partitions: 2500, members: Vec::new() }),
+    );
     let all = told(&state, &[]);
     wait(&mut copy);
     take_up(&mut copy, &all);
@@ -276,7 +279,10 @@ fn a_volume_of_many_partitions_is_taken_up_whole() {
     };
     assert_eq!((of_it(&copy), of_it(&copy).len()), (of_it(&state), 2500));
     // A second one that no node heard of: its partitions may be on their way.
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "unseen".into(), layout: 0, partitions: 2500 }));
+    ok(
+        &mut state,
+        Command::CreateVolume(CreateVolume { name: "unseen".into(), layout: 0, partitions: 2500, members: Vec::new() }),
+    );
     assert!(copy.next.partition > state.next.partition + PARTITIONS_GAP - 2500, "{:?}", copy.next);
     // One that claims what another has is not taken.
     let mut twice = copy.map(0, crate::Scope::All, &crate::Soft::default()).partitions.pop().expect("one");

@@ -34,7 +34,7 @@ fn drainable(state: &State, target: &Target) -> Result<(), WireError> {
     let text = match target {
         Target::Disk(_) => format!("there is no {target}; `cairn admin disk ls` shows what there is"),
         Target::Node(id) if state.partitions().any(|p| !p.removed && p.members.contains(id)) => format!(
-            "{id} has no disk to drain, but partitions: `cairn admin partition move all {id} NODE` puts another meta node in its place"
+            "{id} has no disk to drain, but partitions: `cairn admin partition move all {id}` puts other meta nodes in its place"
         ),
         _ => format!("there is no disk in {target}; `cairn admin disk ls` and `node ls` show what there is"),
     };

@@ -10,7 +10,7 @@ use cairn_manager_core::command::{
     CaughtUp, Command, DiskAt, DiskStates, FormersGone, MemberAt, PartitionAt, PartitionsBegun,
 };
 use cairn_manager_core::items::{PROBLEM_MAX, TEXT_MAX, shorten};
-use cairn_manager_core::soft::{PartitionLoad, Refused};
+use cairn_manager_core::soft::{MetaMemory, PartitionLoad, Refused};
 use cairn_manager_core::{Disk, DiskState, Key, Scope, State, plan, repair};
 use cairn_types::generation::Generation;
 use cairn_types::{DiskId, DiskUuid, Epoch, Incarnation, MemberState, NodeId, PartitionId, PgId, Time, WallTime};
@@ -136,6 +136,11 @@ fn take(state: &State, leading: &mut Leading, request: &HeartbeatRequest, now: T
     let node = NodeId(request.node);
     leading.soft.note_problem(node, shorten(&request.problem, PROBLEM_MAX));
     leading.soft.levels.insert(node, request.feature_level);
+    let memory = MetaMemory { used: request.metadata_bytes, max: request.metadata_bytes_max };
+    match memory.max {
+        0 => leading.soft.meta_memory.remove(&node),
+        _ => leading.soft.meta_memory.insert(node, memory),
+    };
     let named = |names: &[String]| names.iter().take(PLAIN_MAX).map(|name| shorten(name, PLAIN_NAME_MAX)).collect();
     leading.soft.plain.insert(node, (named(&request.plain), named(&request.plain_refused)));
     match request.revoked_sum {

@@ -2,11 +2,13 @@
 //!
 //! Not here: the manager's own group (`ops/managers.rs`).
 use crate::group::Group;
+use crate::leading::Leading;
 use crate::manager::Manager;
 use cairn_manager_core::apply::unknown_partition;
 use cairn_manager_core::command::{Command, SetPartitionMembers};
+use cairn_manager_core::partition_members::successors;
 use cairn_manager_core::{Roles, State};
-use cairn_types::{ErrorCode, NodeId, PartitionId};
+use cairn_types::{ErrorCode, NodeId, PartitionId, Time};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::ChangeMembersRequest;
@@ -28,6 +30,10 @@ impl Manager {
         }
         let (target, group) = self.look_in_cluster(|state, leading| {
             let leader = leading.soft.partitions.get(&id).map(|load| load.leader);
+            let request = match request.choose {
+                true => with_successors(state, leading, &request, self.now())?,
+                false => request,
+            };
             let target = wanted_members(state, id, &request)?;
             let back = still_there(state, id, &request, |node| leading.has_dropped(id, node, self.now()));
             if let Some(error) = back {
@@ -46,6 +52,32 @@ impl Manager {
         self.wake.notify_one();
         Ok(Empty {})
     }
+}
+
+/// The same with nodes for the places of those that leave. Nobody comes who has something of before.
+fn with_successors(
+    state: &State,
+    leading: &Leading,
+    request: &ChangeMembersRequest,
+    now: Time,
+) -> Result<ChangeMembersRequest, WireError> {
+    let id = PartitionId(request.group);
+    let partition = state.partition(id).filter(|p| !p.removed).ok_or_else(|| unknown_partition(id))?;
+    let members = if partition.target.is_empty() { &partition.members } else { &partition.target };
+    let remove = nodes(&request.remove);
+    let gone = |node: &NodeId| partition.members.contains(node) || partition.left.contains(node);
+    if !members.iter().any(|node| remove.contains(node)) && remove.iter().all(gone) {
+        // The same once more: whoever asked did not hear the answer. Those that came stay.
+        let add = members.iter().map(|node| node.get()).collect();
+        return Ok(ChangeMembersRequest { add, ..request.clone() });
+    }
+    let stay: Vec<NodeId> = members.iter().copied().filter(|node| !remove.contains(node)).collect();
+    let undropped = partition.left.iter().filter(|node| !leading.has_dropped(id, **node, now));
+    let leaving = partition.members.iter().filter(|node| !stay.contains(node));
+    let not: Vec<NodeId> = remove.iter().chain(undropped).chain(leaving).copied().collect();
+    let count = members.len() - stay.len();
+    let add = successors(state, &leading.soft, partition, &stay, &not, count)?;
+    Ok(ChangeMembersRequest { add: add.into_iter().map(NodeId::get).collect(), ..request.clone() })
 }
 
 /// Members of before that come again, and have not dropped what they had.

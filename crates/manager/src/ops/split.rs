@@ -4,10 +4,10 @@
 //! the others made.
 use crate::leading::Leading;
 use crate::manager::Manager;
-use cairn_manager_core::apply::unknown_partition;
+use cairn_manager_core::apply::{VOLUME_PARTITIONS_MAX, unknown_partition};
 use cairn_manager_core::command::Command;
 use cairn_manager_core::more_partitions::{AddPartitions, LATE_LEVEL};
-use cairn_manager_core::{Outcome, Roles, State};
+use cairn_manager_core::{Outcome, Roles, State, partition_members};
 use cairn_types::{ErrorCode, NodeId, PartitionId, VolumeId};
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{SplitPartitionRequest, SplitPartitionResponse};
@@ -23,14 +23,18 @@ impl Manager {
                 "a partition is split into at least two: itself and new ones for directories that are made later";
             return Err(WireError::new(ErrorCode::InvalidArgument, text));
         }
-        let (volume, nodes) = self.look_in_cluster(|state, leading| {
+        let add = request.into - 1;
+        let (volume, nodes, members) = self.look_in_cluster(|state, leading| {
             let partition = state.partition(id).filter(|partition| !partition.removed);
             let volume = partition.ok_or_else(|| unknown_partition(id))?.volume;
             understood(state, leading, volume)?;
-            Ok((volume, late_nodes(state, leading)))
+            let nodes = late_nodes(state, leading);
+            // Also where they are made later: whoever asks is to hear now that nobody has room.
+            let members = partition_members::plan(state, &leading.soft, &nodes, add.min(VOLUME_PARTITIONS_MAX))?;
+            Ok((volume, nodes, members))
         })?;
         let nodes = nodes.iter().map(|node| node.get()).collect();
-        let command = AddPartitions { volume: volume.get(), add: request.into - 1, nodes, having: 0 };
+        let command = AddPartitions { volume: volume.get(), add, nodes, having: 0, members };
         let Outcome::Partitions(made) = self.execute(Command::AddPartitions(command)).await? else {
             return Err(WireError::new(ErrorCode::Internal, "a split came to something else"));
         };

@@ -12,8 +12,8 @@ use cairn_manager_core::command::{
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
 use cairn_manager_core::problems::names_up_to;
-use cairn_manager_core::{Key, Outcome, first_volume, plan};
-use cairn_types::{ErrorCode, Layout, PartitionId, Time, VolumeId};
+use cairn_manager_core::{Key, Outcome, first_volume, partition_members, plan};
+use cairn_types::{ErrorCode, Layout, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{
@@ -59,7 +59,11 @@ impl Manager {
     pub(crate) async fn make_volume(&self, name: String, layout: Layout, partitions: u32) -> Result<Volume, WireError> {
         // One is not written: entries look as they did before there could be more.
         let partitions = if partitions == 1 { 0 } else { partitions };
-        let command = CreateVolume { name, layout: layout.to_bits(), partitions };
+        let members = self.look_in_cluster(|state, leading| {
+            let metas: Vec<NodeId> = state.nodes().map(|node| node.id).collect();
+            partition_members::plan(state, &leading.soft, &metas, partitions.max(1))
+        })?;
+        let command = CreateVolume { name, layout: layout.to_bits(), partitions, members };
         let Outcome::Volume(id) = self.execute(Command::CreateVolume(command)).await? else {
             return Err(WireError::new(ErrorCode::Internal, "the creation of a volume came to something else"));
         };

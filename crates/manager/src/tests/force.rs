@@ -23,7 +23,7 @@ fn a_lost_disk_with_single_copies_is_got_rid_of() {
     let of_meta = Target { kind: 2, id: meta.id(), rack: String::new() };
     let drain = DrainRequest { target: Some(of_meta), cancel: false };
     let drained = managers.try_call::<Empty>(Opcode::Drain, &drain).expect_err("it has no disk").to_string();
-    assert!(drained.contains(&format!("cairn admin partition move all n{} NODE", meta.id())), "{drained}");
+    assert!(drained.contains(&format!("cairn admin partition move all n{}`", meta.id())), "{drained}");
     let lost = nodes.iter().position(|node| node.disk() == pg.members[0].disk).expect("a node");
     let disk = nodes[lost].disk();
     nodes[lost].kill();

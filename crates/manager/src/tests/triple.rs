@@ -122,7 +122,7 @@ fn one_manager_becomes_three() {
     let change = |managers: &Managers, add: Vec<u32>| {
         let address = |n: &u32| NodeAddress { node: *n, address: managers.addresses[*n as usize - 1].clone() };
         let addresses = add.iter().map(address).collect();
-        let request = ChangeMembersRequest { group: 0, add, remove: Vec::new(), addresses };
+        let request = ChangeMembersRequest { group: 0, add, addresses, ..ChangeMembersRequest::default() };
         managers.try_call::<Empty>(Opcode::ChangeMembers, &request)
     };
     let nameless = ChangeMembersRequest { group: 0, add: vec![2], ..ChangeMembersRequest::default() };

@@ -17,16 +17,25 @@ fn with_volume(partitions: u32) -> (State, Vec<u32>) {
         registered.node.get()
     });
     let nodes = nodes.collect();
-    ok(&mut state, Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions }));
+    ok(
+        &mut state,
+        Command::CreateVolume(CreateVolume { name: "v".into(), layout: 0, partitions, members: Vec::new() }),
+    );
     (state, nodes)
 }
 
 fn add(count: u32, nodes: &[u32]) -> Command {
-    Command::AddPartitions(AddPartitions { volume: 1, add: count, nodes: nodes.to_vec(), having: 0 })
+    Command::AddPartitions(AddPartitions {
+        volume: 1,
+        add: count,
+        nodes: nodes.to_vec(),
+        having: 0,
+        members: Vec::new(),
+    })
 }
 
 fn ended(inode_last: u64, nodes: &[u32]) -> Command {
-    Command::RangeEnded(RangeEnded { partition: 1, inode_last, nodes: nodes.to_vec() })
+    Command::RangeEnded(RangeEnded { partition: 1, inode_last, nodes: nodes.to_vec(), members: Vec::new() })
 }
 
 fn ranges(state: &State) -> Vec<(u64, u64)> {
@@ -65,7 +74,7 @@ fn a_volume_of_several_gets_more_behind_its_last_range() {
     let (mut state, nodes) = with_volume(3);
     assert_eq!(ok(&mut state, add(1, &nodes)), Outcome::Partitions(vec![PartitionId(4)]));
     assert_eq!(ranges(&state)[3], (3 << 40, (4 << 40) - 1));
-    let late = AddPartitions { volume: 1, add: 3, nodes: nodes.clone(), having: 3 };
+    let late = AddPartitions { volume: 1, add: 3, nodes: nodes.clone(), having: 3, members: Vec::new() };
     assert_eq!(ok(&mut state, Command::AddPartitions(late)), Outcome::Partitions(Vec::new()), "it has four by now");
     for (count, code) in [(0, ErrorCode::InvalidArgument), (4093, ErrorCode::InvalidArgument)] {
         assert_eq!(refused(&mut state, add(count, &nodes)).code, code);

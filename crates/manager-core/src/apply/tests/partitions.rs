@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn volume_of(name: &str, partitions: u32) -> Command {
-    Command::CreateVolume(CreateVolume { name: name.into(), layout: 0, partitions })
+    Command::CreateVolume(CreateVolume { name: name.into(), layout: 0, partitions, members: Vec::new() })
 }
 
 /// Meta nodes in as many racks; the number of the first is 16.

@@ -81,8 +81,12 @@ fn command() -> impl Strategy<Value = Command> {
             let pgs = |yes| if yes { vec![pg] } else { Vec::new() };
             Command::SetPgsOpen(SetPgsOpen { open: pgs(open), closed: pgs(!open) })
         }),
-        3 => (name.clone(), 0u32..4)
-            .prop_map(|(name, partitions)| Command::CreateVolume(CreateVolume { name, layout: 0, partitions })),
+        3 => (name.clone(), 0u32..4, prop::collection::vec(prop::collection::vec(16u32..22, 1..4), 0..3)).prop_map(
+            |(name, partitions, members)| {
+                let members = members.into_iter().map(|nodes| MembersOf { nodes }).collect();
+                Command::CreateVolume(CreateVolume { name, layout: 0, partitions, members })
+            }
+        ),
         1 => name.clone().prop_map(|name| Command::DeleteVolume(DeleteVolume { name, trashed_ns: 0 })),
         1 => (name.clone(), any::<bool>()).prop_map(|(name, back)| match back {
             true => Command::RestoreVolume(RestoreVolume { name }),
