@@ -23,7 +23,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("erasure", 10),
     ("fuse", 7),
     ("manager", 12),
-    ("manager-core", 42),
+    ("manager-core", 26),
     ("meta", 45),
     ("meta-core", 37),
     ("model", 6),

@@ -10,8 +10,8 @@ use crate::command::{BindNode, Command, CreateVolume, MemberAt, Note, PutManager
 use crate::items::{DiskState, clip_to};
 use crate::job::JobState;
 use crate::maintenance::Target;
-use crate::problems::{groups, names_up_to};
 use crate::state::State;
+use crate::wording::{groups, names_up_to};
 use cairn_types::{DiskId, DiskUuid, NodeId, PartitionId, PgId, WallTime};
 use cairn_wire::manager::Event;
 use std::collections::BTreeSet;
@@ -254,7 +254,7 @@ impl State {
                 }
             }
             Command::RevokeKeys(command) => {
-                let names = crate::problems::names_up_to(8, command.names.iter().cloned());
+                let names = names_up_to(8, command.names.iter().cloned());
                 found.push((Kind::KeyRevoked, of_node(NodeId(0)), format!("revoked: {names}")));
             }
             Command::SetGray(command) => {

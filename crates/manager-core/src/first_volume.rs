@@ -6,10 +6,11 @@
 use crate::config::Key;
 use crate::items::{Node, Partition, Roles};
 use crate::partition_members::successors;
+use crate::problems::Problems;
 use crate::problems::partitions::{PARTITIONS_NAMED, named};
-use crate::problems::{Problems, names_up_to};
 use crate::soft::Soft;
 use crate::state::State;
+use crate::wording::names_up_to;
 use cairn_types::NodeId;
 use std::collections::BTreeSet;
 

@@ -45,6 +45,7 @@ pub mod state;
 pub mod stripe;
 pub mod take_up;
 pub mod volume_settings;
+pub mod wording;
 
 pub use apply::{Applied, Outcome, Registered};
 pub use command::Command;

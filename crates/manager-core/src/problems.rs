@@ -19,6 +19,7 @@ use crate::pg::Pg;
 use crate::repair::delay_of;
 use crate::soft::Soft;
 use crate::state::State;
+pub(crate) use crate::wording::{groups, names_up_to};
 use cairn_types::{DiskId, MemberState, PgId, WallTime};
 
 /// Things named in one line.
@@ -62,21 +63,6 @@ fn in_use(state: &State) -> impl Iterator<Item = &Pg> {
 
 fn names(items: impl Iterator<Item = String>) -> String {
     names_up_to(NAMED_MAX, items)
-}
-
-/// The first of them, and how many more there are.
-pub fn names_up_to(most: usize, items: impl IntoIterator<Item = String>) -> String {
-    let all: Vec<String> = items.into_iter().collect();
-    let more = all.len().saturating_sub(most);
-    let mut text = all.into_iter().take(most).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        text.push_str(&format!(" and {more} more"));
-    }
-    text
-}
-
-pub(crate) fn groups(count: usize) -> String {
-    if count == 1 { "1 placement group".into() } else { format!("{count} placement groups") }
 }
 
 /// Which members of these groups are doing so.

@@ -11,7 +11,7 @@ use cairn_manager_core::command::{
 };
 use cairn_manager_core::items::Volume;
 use cairn_manager_core::map::volume_message;
-use cairn_manager_core::problems::names_up_to;
+use cairn_manager_core::wording::names_up_to;
 use cairn_manager_core::{Key, Outcome, first_volume, partition_members, plan};
 use cairn_types::{ErrorCode, Layout, NodeId, PartitionId, Time, VolumeId};
 use cairn_wire::common::Empty;
