@@ -155,6 +155,7 @@ impl Vfs {
         }
         let (attributes, entries) = inner.cache.counts();
         (status.led_directories, status.unstored_changes) = inner.volume.led_counts();
+        (status.lost_directories, status.lost_changes) = inner.volume.lost_counts();
         (status.cached_attributes, status.cached_entries) = (attributes as u64, entries as u64);
         status
     }
