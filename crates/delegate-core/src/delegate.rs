@@ -9,10 +9,11 @@
 //! the lease has gone by three quarters. What ended or was lost sends nothing and is never led again.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use cairn_meta_core::Namespace;
 use cairn_meta_core::limits::DELEGATION_IDS_STEP;
-use cairn_types::{ErrorCode, PartitionId, RetryClass, Time, VolumeId, WallTime, crc32c};
+use cairn_meta_core::{Namespace, NamespaceConfig};
+use cairn_types::{ErrorCode, Layout, PartitionId, RetryClass, Time, VolumeId, WallTime, crc32c};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{BatchItem, BatchRequest, BatchResponse, Delegation};
@@ -114,6 +115,36 @@ impl Delegate {
         })
     }
 
+    /// One whose holder is dead, and whose items a [`Succession`](crate::succession::Succession) stores meanwhile:
+    /// whoever asks anything waits until [`Input::Answered`] of call 0 says what came of it. It sends nothing itself.
+    pub fn of_the_dead(place: (VolumeId, PartitionId), number: u64, mut queue: Queue, now: Time) -> Self {
+        queue.all_sent();
+        let (from, ids_to, config) = (queue.first(), number, Config::default());
+        let request = BatchRequest { delegation: number, from, end: true, ..BatchRequest::default() };
+        let lease = Lease::new(Time(0), Duration::ZERO);
+        let config_of_part = NamespaceConfig::new(place.0, place.1, Layout::replicated(1));
+        // Without a root: nothing is answered from it.
+        let nothing = NamespaceConfig { inodes: number..=u64::MAX, ..config_of_part };
+        Self {
+            number,
+            config,
+            part: Namespace::new(&nothing),
+            queue,
+            clock: ItemClock::new(WallTime(0), now),
+            lease,
+            state: State::Ending,
+            call: Some(Call { id: 0, request }),
+            last_call: 0,
+            commits: VecDeque::new(),
+            removing: None,
+            has_waiting: false,
+            ids_to,
+            ids_given: 0,
+            lacks_ids: false,
+            used: now,
+        }
+    }
+
     /// Its number: that of its top.
     pub const fn number(&self) -> u64 {
         self.number
@@ -129,6 +160,11 @@ impl Delegate {
         self.queue.first()
     }
 
+    /// Items that may not be stored.
+    pub fn unstored(&self) -> u64 {
+        self.queue.end() - self.queue.first()
+    }
+
     /// What waits from a number on, each with its number, for whoever keeps it where a successor finds it.
     pub fn waiting(&self, from: u64) -> impl Iterator<Item = (u64, &BatchItem)> {
         self.queue.items_from(from)
@@ -137,6 +173,11 @@ impl Delegate {
     /// Whether it ended, with everything stored or not.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended | State::Lost(_))
+    }
+
+    /// Whether it ended with something that is not stored.
+    pub const fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost(_))
     }
 
     /// What it has, for looking at.

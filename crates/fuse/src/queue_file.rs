@@ -5,9 +5,10 @@
 //! behind them, and pages that nobody wrote cost nothing: so there is no ring, and no end that is met. Invariants
 //! owned here: an item counts when its checksum fits, which names the delegation and the item, and when those before
 //! it do; what a dying process left half written is not taken, and was not acknowledged; a place is taken and given
-//! free by its head alone. Byte order and layout are those of one machine and one boot; the number at the beginning of
-//! a head tells workers of other releases. By `write` and not mapped: no memory, and no signal, is shared with what is
-//! written.
+//! free by its head alone, behind which are the inodes that its delegation covers. What is lost keeps its place until
+//! the mount ends: each worker tells it. Byte order and layout are those of one machine and one boot; the number at the
+//! beginning of a head tells workers of other releases. By `write` and not mapped: no memory, and no signal, is shared
+//! with what is written.
 use cairn_client::{LeftQueue, QUEUE_SUCCESSORS_MAX, QueueLog, QueueMemory, QueueName};
 use cairn_types::{crc32c, crc32c_append};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -37,6 +39,11 @@ const PREFIX: usize = 16;
 const MAGIC: u64 = 0x3130_4555_5543_4143;
 const WORDS: usize = 8;
 const HEAD: usize = WORDS * 8;
+/// A range of covered inodes behind the head: its first and last one, and a checksum with the delegation's number.
+/// Workers of releases that do not know it leave it alone.
+const COVERED: usize = 24;
+/// A range has thousands of inodes when there are many.
+const COVERED_MAX: usize = (ITEMS as usize - HEAD) / COVERED;
 
 /// The memory file, as a worker has it.
 pub struct QueueFile {
@@ -85,6 +92,15 @@ impl Head {
         }
         Ok(Some(Head { of: QueueName { session, partition, number }, worker, first, at }))
     }
+}
+
+fn covered_bytes(number: u64, inodes: &RangeInclusive<u64>) -> [u8; COVERED] {
+    let mut bytes = [0; COVERED];
+    bytes[..8].copy_from_slice(&inodes.start().to_le_bytes());
+    bytes[8..16].copy_from_slice(&inodes.end().to_le_bytes());
+    let sum = crc32c_append(crc32c(&number.to_le_bytes()), &bytes[..16]);
+    bytes[16..].copy_from_slice(&u64::from(sum).to_le_bytes());
+    bytes
 }
 
 fn sum_of(number: u64, item_number: u64, item: &[u8]) -> u32 {
@@ -136,17 +152,11 @@ impl QueueFile {
             let items = log.load()?;
             if items.is_empty() {
                 log.end();
-            } else if self.worker - head.worker > QUEUE_SUCCESSORS_MAX {
-                let (inode, count) = (head.of.number, items.len());
-                tracing::error!(
-                    inode,
-                    count,
-                    "changes in a delegated directory are lost: too many workers died before they were stored"
-                );
-                log.end();
-            } else {
-                left.push(LeftQueue { of: head.of, first: head.first, items, log: Box::new(log) });
+                continue;
             }
+            let (of, first, covered) = (head.of, head.first, log.load_covered()?);
+            let is_given_up = self.worker - head.worker > QUEUE_SUCCESSORS_MAX;
+            left.push(LeftQueue { of, covered, first, items, is_given_up, log: Box::new(log) });
         }
         Ok((self.worker, left))
     }
@@ -154,7 +164,7 @@ impl QueueFile {
         let of = QueueName { session: 0, partition: 0, number: 0 };
         let head = Head { of, worker: self.worker, first: 0, at: ITEMS };
         let (file, used) = (self.file.clone(), self.used.clone());
-        Log { file, used, place, head, ends: VecDeque::new(), next: ITEMS, punched: ITEMS }
+        Log { file, used, place, head, covered: 0, ends: VecDeque::new(), next: ITEMS, punched: ITEMS }
     }
 }
 
@@ -185,6 +195,8 @@ struct Log {
     used: Arc<Mutex<BTreeSet<u64>>>,
     place: u64,
     head: Head,
+    /// Ranges of inodes that are noted.
+    covered: usize,
     /// Of each item its number and where it ends.
     ends: VecDeque<(u64, u64)>,
     /// Where the next item begins.
@@ -210,6 +222,25 @@ impl Log {
             self.ends.push_back((number, self.next));
             items.push(item);
         }
+    }
+    /// The inodes that are covered, as far as they are noted.
+    fn load_covered(&mut self) -> io::Result<Vec<RangeInclusive<u64>>> {
+        let mut found = Vec::new();
+        while self.covered < COVERED_MAX {
+            let mut bytes = [0; COVERED];
+            self.file.read_exact_at(&mut bytes, self.position_of_covered())?;
+            let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let inodes = word(0)..=word(8);
+            if covered_bytes(self.head.of.number, &inodes) != bytes {
+                break;
+            }
+            found.push(inodes);
+            self.covered += 1;
+        }
+        Ok(found)
+    }
+    const fn position_of_covered(&self) -> u64 {
+        self.position((HEAD + self.covered * COVERED) as u64)
     }
     /// The item that begins at `next`, if it is the one with that number.
     fn item(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
@@ -244,6 +275,15 @@ impl Log {
 }
 
 impl QueueLog for Log {
+    fn covers(&mut self, inodes: RangeInclusive<u64>) -> io::Result<()> {
+        if self.covered == COVERED_MAX {
+            return Err(io::Error::other("it covers too many ranges of inodes"));
+        }
+        let bytes = covered_bytes(self.head.of.number, &inodes);
+        self.file.write_all_at(&bytes, self.position_of_covered())?;
+        self.covered += 1;
+        Ok(())
+    }
     fn push(&mut self, number: u64, item: &[u8]) -> io::Result<()> {
         let length = PREFIX + item.len();
         if length > ITEM_MAX || self.next + 2 * ITEM_MAX as u64 > PLACE {
@@ -389,9 +429,14 @@ mod tests {
         assert!(blocks() < 2 * PUNCH as i64, "{} bytes", blocks());
         for worker in 2..2 + QUEUE_SUCCESSORS_MAX {
             let (_, number, left) = next(&memory);
-            assert_eq!((number, left.len(), left[0].first), (worker, 1, 1999));
+            assert_eq!((number, left.len(), left[0].first, left[0].is_given_up), (worker, 1, 1999, false));
         }
-        assert!(next(&memory).2.is_empty(), "it is lost");
+        for _ in 0..3 {
+            let (_, _, left) = next(&memory);
+            assert!(left.len() == 1 && left[0].is_given_up, "it is lost, and each worker tells it");
+        }
+        next(&memory).2[0].log.end();
+        assert!(next(&memory).2.is_empty());
         assert!(blocks() <= 8192, "{} bytes", blocks());
     }
 
@@ -407,6 +452,30 @@ mod tests {
         push(&mut *taken, 0..2);
         log.end();
         assert_eq!(numbers(&next(&memory).2[0]), [0, 1]);
+    }
+
+    /// What was lost would be seen as the servers have it, or what others made answered with an error.
+    #[test]
+    fn what_is_covered_is_noted_beside_the_items() {
+        let memory = memory();
+        let (file, ..) = next(&memory);
+        let mut log = file.begin(OF).expect("room");
+        push(&mut *log, 0..2);
+        assert_eq!(next(&memory).2[0].covered, [], "as workers of before leave it");
+        let mut ranges: Vec<_> = (0..COVERED_MAX as u64 - 1).map(|range| range * 1000..=range * 1000 + 255).collect();
+        ranges.iter().for_each(|range| log.covers(range.clone()).expect("noted"));
+        let (_, _, mut left) = next(&memory);
+        assert_eq!((&left[0].covered, numbers(&left[0])), (&ranges, vec![0, 1]));
+        left[0].log.covers(7..=u64::MAX).expect("behind those");
+        ranges.push(7..=u64::MAX);
+        assert!(left[0].log.covers(1..=2).is_err(), "there is no more room: the directory is led no longer");
+        let (_, _, mut left) = next(&memory);
+        assert_eq!((&left[0].covered, numbers(&left[0])), (&ranges, vec![0, 1]));
+        left[0].log.end();
+        let (file, ..) = next(&memory);
+        let mut log = file.begin(QueueName { number: 5, ..OF }).expect("room");
+        push(&mut *log, 0..1);
+        assert_eq!(next(&memory).2[0].covered, [], "nothing of who had the place before");
     }
 
     /// Any file would be taken for queues.

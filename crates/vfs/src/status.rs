@@ -33,6 +33,9 @@ pub struct VfsStatus {
     /// Directories that this mount leads, and changes in them that are not durable yet.
     pub led_directories: u64,
     pub unstored_changes: u64,
+    /// Directories that it led and that are errors, because changes in them were lost; and those changes.
+    pub lost_directories: u64,
+    pub lost_changes: u64,
     /// Sessions that ended while this mount used them.
     pub sessions_lost: u64,
     pub write_errors: u64,

@@ -129,6 +129,14 @@ impl Delegations {
         true
     }
 
+    /// What a dead process led, until it is stored; if it is lost, as long as this one lives.
+    fn inherit(&self, held: &Arc<Held>, covered: Vec<RangeInclusive<u64>>) {
+        let mut table = self.table.lock();
+        table.held.insert(held.number, held.clone());
+        covered.into_iter().for_each(|covered| self.ranges.add(held.number, covered));
+        self.ranges.look(true);
+    }
+
     /// It has ended with everything stored, and covers nothing any more.
     fn remove(&self, number: u64) {
         let mut table = self.table.lock();
@@ -174,6 +182,12 @@ impl Delegations {
     pub(super) fn counts(&self) -> (u64, u64) {
         let unstored: Vec<u64> = self.all().iter().filter_map(|held| held.unstored()).collect();
         (unstored.len() as u64, unstored.iter().sum())
+    }
+
+    /// How many were lost, and changes in them.
+    pub(super) fn lost_counts(&self) -> (u64, u64) {
+        let lost: Vec<u64> = self.all().iter().filter_map(|held| held.lost_changes()).collect();
+        (lost.len() as u64, lost.iter().sum())
     }
 
     /// Waits until everything is stored that was answered before, of the delegation that covers an inode.

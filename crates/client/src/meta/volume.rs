@@ -114,6 +114,10 @@ impl Volume {
     pub fn led_counts(&self) -> (u64, u64) {
         self.caller.led_counts()
     }
+    /// Directories that were led and of which something was lost, which are errors from then on, and lost changes.
+    pub fn lost_counts(&self) -> (u64, u64) {
+        self.caller.lost_counts()
+    }
     /// Leads no directory any more, with everything stored but what was lost before, and asks for none. False: that
     /// took longer.
     pub async fn end_leading(&self, patience: Duration) -> bool {

@@ -149,8 +149,10 @@ fn a_successor_stores_what_waits_at_any_position() {
             for round in 0.. {
                 let header = partition.next();
                 let request = BatchRequest { header, ..succession.batch(&config) };
-                let answer: BatchResponse = partition.mutate(Opcode::Batch, &request).unwrap();
-                if succession.answered(&answer).unwrap() {
+                let is_last = request.items.is_empty();
+                let answer = partition.mutate::<BatchResponse>(Opcode::Batch, &request);
+                assert!(answer.is_ok() && is_last == request.end, "it ends when it is known that all is stored");
+                if succession.answered(answer).unwrap() {
                     break;
                 }
                 if let Some(request) = under_way.take() {
@@ -163,10 +165,12 @@ fn a_successor_stores_what_waits_at_any_position() {
             assert_eq!(succession.left(), 0);
             partition.check();
             assert_eq!(partition.names(number), names(ITEMS), "each once");
-            // Another successor, which died before the memory was free and has it all again, finds that it has ended.
+            // Another one, which does not know that it has ended.
             let header = partition.next();
-            let again = BatchRequest { header, ..Succession::new(number, first, []).batch(&config) };
-            assert!(partition.mutate::<BatchResponse>(Opcode::Batch, &again).is_err());
+            let mut another = Succession::new(number, ITEMS, []);
+            let again = BatchRequest { header, ..another.batch(&config) };
+            let refused = partition.mutate::<BatchResponse>(Opcode::Batch, &again);
+            assert!(refused.is_err() && another.answered(refused).unwrap(), "nothing was left, so nothing is lost");
             seen[1] += 1;
         }
     }

@@ -42,6 +42,12 @@ pub fn one(mount: &Value) -> String {
         line("under way", format!("{} requests", worker["in_flight"]));
         let (led, unstored) = (&vfs["led_directories"], &vfs["unstored_changes"]);
         line("leads", format!("{led} directories, {unstored} changes not stored yet"));
+        if let Some(lost) = vfs["lost_directories"].as_u64().filter(|lost| *lost > 0) {
+            line(
+                "lost",
+                format!("{lost} directories that it led answer EIO, {} changes are lost", vfs["lost_changes"]),
+            );
+        }
         if let Some(error) = vfs["last_error"].as_str() {
             line("last error", error.to_owned());
         }

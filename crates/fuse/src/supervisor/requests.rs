@@ -97,6 +97,13 @@ impl Supervisor {
                     let left = ended.unwrap_or(Left::Unwritten(failure));
                     return self.told(pid, left);
                 }
+                if !lazy && has_only_lost(worker).await {
+                    let text = format!(
+                        "{}; nothing else is left to write, and the mount stays this once. Repeat cairn umount {dir}: it unmounts",
+                        failure.text
+                    );
+                    return Err(Failure::new(failure.kind, text));
+                }
                 if !lazy {
                     let text = format!(
                         "{}; data is not written yet, so the mount stays. Repeat this when the servers answer; cairn umount --lazy {dir} \
@@ -290,6 +297,14 @@ async fn end_of(worker: &mut WorkerProcess, at_most: Duration, sync_limit: Durat
         },
         Err(_) => None,
     }
+}
+
+/// Whether changes in led directories were lost, which is told once, and everything else is stored.
+async fn has_only_lost(worker: &mut WorkerProcess) -> bool {
+    let Ok(status) = worker.ask(Ask::Status, STATUS).await else { return false };
+    let number = |name: &str| status["vfs"][name].as_u64();
+    let waits = ["dirty_bytes", "writing_bytes", "volatile_files", "unstored_changes"];
+    number("lost_directories") > Some(0) && waits.into_iter().all(|name| number(name) == Some(0))
 }
 
 /// How a worker that does not answer ended, if it did.

@@ -88,8 +88,12 @@ impl Handles {
         Handle(number)
     }
     pub(crate) fn put(&self, number: u64, handle: OpenHandle) {
-        self.last.fetch_max(number, Ordering::Relaxed);
+        self.reserve(number);
         self.open.write().insert(number, handle);
+    }
+    /// The kernel has a handle with that number, whether it can be used or not: no other one gets it.
+    pub(crate) fn reserve(&self, number: u64) {
+        self.last.fetch_max(number, Ordering::Relaxed);
     }
     pub(crate) fn remove(&self, handle: Handle) -> Option<OpenHandle> {
         self.open.write().remove(&handle.0)
@@ -126,4 +130,20 @@ impl Vfs {
 
 pub(crate) fn unknown(handle: Handle) -> VfsError {
     VfsError::new(libc::EBADF, format!("handle {} is not open", handle.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program writes to a file that could not be opened again would be written to another one.
+    #[test]
+    fn a_number_that_the_kernel_has_is_given_to_no_other_file() {
+        let handles = Handles::default();
+        handles.reserve(50);
+        handles.reserve(7);
+        let dir = OpenDir { ino: 1, caller: Caller::root(), noatime: false, stream: tokio::sync::Mutex::default() };
+        assert_eq!(handles.add(OpenHandle::Dir(Arc::new(dir))).0, 51);
+        assert!(handles.file(Handle(50)).is_err());
+    }
 }

@@ -84,6 +84,8 @@ impl Vfs {
     /// numbers are returned. If the contents of a file changed meanwhile the kernel is told.
     pub async fn restore(&self, states: Vec<OpenState>) -> Vec<u64> {
         let mut lost = Vec::new();
+        // A program that goes on with one that is lost would get to another's file.
+        states.iter().for_each(|state| self.inner.handles.reserve(state.handle));
         for state in states {
             let (uid, gid, groups) = (state.uid, state.gid, Arc::from(state.groups));
             let caller = Caller { uid, gid, groups, pid: 0, umask: 0 };
@@ -155,6 +157,7 @@ impl Vfs {
         }
         let (attributes, entries) = inner.cache.counts();
         (status.led_directories, status.unstored_changes) = inner.volume.led_counts();
+        (status.lost_directories, status.lost_changes) = inner.volume.lost_counts();
         (status.cached_attributes, status.cached_entries) = (attributes as u64, entries as u64);
         status
     }

@@ -393,3 +393,60 @@ fn open_files_of_led_directories_go_on_after_a_crash() {
     drop(file);
     end([one, two]);
 }
+
+/// A directory of which names are lost, with the worker that answered them dead. `None`: they were stored before it
+/// stood still.
+fn lose_with_the_worker(one: &Mount, two: &Mount, name: &str) -> Option<(PathBuf, File)> {
+    let top = lead(one, name);
+    fs::write(top.join("synced"), "x").expect("write");
+    let kept = File::open(&top).expect("open");
+    kept.sync_all().expect("fsync");
+    let worker = one.worker();
+    let pid = Pid::from_raw(worker as i32).expect("a process");
+    File::create(top.join("lost")).expect("create");
+    rustix::process::kill_process(pid, Signal::STOP).expect("a signal");
+    let names: Vec<_> = tree(&as_seen_by(two, &top)).into_keys().collect();
+    assert!(names.contains(&PathBuf::from("synced")), "{names:?}");
+    rustix::process::kill_process(pid, Signal::KILL).expect("a signal");
+    one.worker_after(worker);
+    (!names.contains(&PathBuf::from("lost"))).then_some((top, kept))
+}
+
+/// A program that goes on behind the death of the worker would be told that what it did is durable, and find it gone.
+#[test]
+fn what_no_worker_could_store_is_an_error_until_it_is_mounted_anew() {
+    if skipped() {
+        return;
+    }
+    let cluster = Cluster::start(SMALL);
+    let (one, two) = (leading(&cluster, "one"), Mount::new(&cluster, "two", "/", ""));
+    let lost = (0..3).find_map(|round| lose_with_the_worker(&one, &two, &format!("top{round}")));
+    let (top, kept) = lost.expect("names are lost with a worker that stands still at once");
+    let is_told = || {
+        let listed = fs::read_dir(&top).and_then(|mut all| all.next().transpose().map(|_| ()));
+        let made = File::create(top.join("more")).map(|_| ());
+        for (what, outcome) in [("fsync", kept.sync_all()), ("list", listed), ("create", made)] {
+            assert_eq!(outcome.expect_err(what).raw_os_error(), Some(5), "{what}");
+        }
+        assert_eq!(one.number(&["worker", "vfs", "lost_directories"]), Some(1));
+        fs::write(one.path("elsewhere"), "goes on").expect("write");
+    };
+    is_told();
+    // Nor does another worker forget it.
+    let (dir, worker) = (one.dir.to_str().expect("a temporary path"), one.worker());
+    let upgraded = one.cairn(&["mount", "--upgrade", dir]);
+    assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
+    one.worker_after(worker);
+    is_told();
+    drop(kept);
+    let said = one.umount();
+    assert!(!said.status.success(), "it is told");
+    assert!(text(&said.stderr).contains("nothing else is left to write"), "{}", text(&said.stderr));
+    end([one]);
+    let again = leading(&cluster, "one");
+    let top = as_seen_by(&again, &top);
+    assert_eq!(tree(&top).into_keys().collect::<Vec<_>>(), [PathBuf::from("synced")]);
+    fs::write(top.join("more"), "x").expect("write");
+    File::open(&top).and_then(|top| top.sync_all()).expect("fsync");
+    end([again, two]);
+}

@@ -35,7 +35,7 @@ impl MetaCaller {
         let made = Made { volume: self.volume, partition, session: session.clone(), parent, name, sent };
         match Held::new(&table.ranges, self.cluster.clock.clone(), made, told) {
             Ok(held) => match session.kept_slot(partition) {
-                Some(slot) if held.keep_in(table.memory.get()) => {
+                Some(slot) if held.keep_in(table.memory.get(), told.number..=told.last) => {
                     if table.enter(&held, told.number..=told.last) {
                         session.leases.leads(partition);
                         tokio::spawn(send::run(self.clone(), held, slot));

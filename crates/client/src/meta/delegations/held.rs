@@ -4,19 +4,21 @@
 //! program gets its answer behind what its answer rests on, and behind its place in the memory for successors. A
 //! machine that panics is never asked again for what it has: the delegation is lost, and given back. What ended covers
 //! nothing from then on; its task takes it out of the table.
-use super::memory::{Noting, QueueMemory, QueueName};
+use super::memory::{Noting, QueueLog, QueueMemory, QueueName};
 use super::ranges::Ranges;
 use crate::meta::session::Session;
 use cairn_delegate_core::config::Config;
 use cairn_delegate_core::delegate::{Delegate, Read};
 use cairn_delegate_core::input::{CallId, Input, Lost, Output, RequestId};
+use cairn_delegate_core::queue::Queue;
 use cairn_env::Clock;
 use cairn_types::{ErrorCode, PartitionId, Time, VolumeId};
 use cairn_wire::Opcode;
 use cairn_wire::error::WireError;
-use cairn_wire::meta::{BatchRequest, Delegation};
+use cairn_wire::meta::{BatchItem, BatchRequest, BatchResponse, Delegation};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot, watch};
@@ -80,6 +82,8 @@ struct Core {
     /// When the task looks again by itself.
     armed: Option<Time>,
     lost: Option<Lost>,
+    /// Changes that were lost.
+    lost_changes: u64,
     /// Whoever synced everything knows of the loss.
     is_told: bool,
     noting: Option<Noting>,
@@ -106,11 +110,39 @@ impl Held {
         let place = (VolumeId(made.volume), PartitionId(made.partition));
         let now = clock.now();
         let machine = Delegate::new(place, made.session.id.0, told, Config::default(), now, made.sent)?;
-        let (last_request, waiting, to_send) = (0, BTreeMap::new(), None);
-        let core =
-            Core { machine, last_request, waiting, to_send, armed: None, lost: None, is_told: false, noting: None };
-        Ok(Arc::new(Self {
-            number: told.number,
+        Ok(Self::with(ranges, clock, made, machine, None))
+    }
+
+    /// What a dead process led and had not stored: whoever comes to it waits until [`stored`](Self::stored) or
+    /// [`not_stored`](Self::not_stored) says what came of it.
+    pub(super) fn of_the_dead(
+        ranges: &Arc<Ranges>,
+        clock: Arc<dyn Clock>,
+        made: Made<'_>,
+        (number, first): (u64, u64),
+        (items, log): (Vec<BatchItem>, Box<dyn QueueLog>),
+    ) -> Arc<Self> {
+        let (place, now) = ((VolumeId(made.volume), PartitionId(made.partition)), clock.now());
+        let noting = Noting::of_left(log, first, first + items.len() as u64);
+        let mut queue = Queue::beginning_at(first);
+        items.into_iter().for_each(|item| queue.push(item, now));
+        let machine = Delegate::of_the_dead(place, number, queue, now);
+        Self::with(ranges, clock, made, machine, Some(noting))
+    }
+
+    fn with(
+        ranges: &Arc<Ranges>,
+        clock: Arc<dyn Clock>,
+        made: Made<'_>,
+        machine: Delegate,
+        noting: Option<Noting>,
+    ) -> Arc<Self> {
+        let number = machine.number();
+        let (last_request, lost_changes, waiting, is_told) = (0, 0, BTreeMap::new(), false);
+        let (to_send, armed, lost) = (None, None, None);
+        let core = Core { machine, last_request, waiting, to_send, armed, lost, lost_changes, is_told, noting };
+        Arc::new(Self {
+            number,
             partition: made.partition,
             session: made.session,
             parent: made.parent,
@@ -121,7 +153,7 @@ impl Held {
             again: watch::Sender::new(0),
             stage: watch::Sender::new(Stage::Led),
             work: Notify::new(),
-        }))
+        })
     }
 
     fn now(&self) -> Time {
@@ -283,8 +315,32 @@ impl Held {
     /// Changes that are not stored yet. `None`: it is over.
     pub(super) fn unstored(&self) -> Option<u64> {
         let core = self.core.lock();
-        let machine = &core.machine;
-        (!machine.is_over()).then(|| machine.part().own_items() - machine.stored())
+        (!core.machine.is_over()).then(|| core.machine.unstored())
+    }
+
+    /// Changes that were lost. `None`: it is none that is lost.
+    pub(super) fn lost_changes(&self) -> Option<u64> {
+        let core = self.core.lock();
+        core.machine.is_lost().then_some(core.lost_changes)
+    }
+
+    /// Of what a dead process led, items below are stored.
+    pub(super) fn stored_below(&self, next: u64) {
+        let answer = Ok(BatchResponse { next, ..BatchResponse::default() });
+        // Of none that is under way here: more comes.
+        self.step(&mut self.core.lock(), Input::Answered { call: CallId::MAX, answer });
+    }
+
+    /// Of what a dead process led everything is stored, and it has ended.
+    pub(super) fn stored(&self, next: u64) {
+        let answer = Ok(BatchResponse { next, ended: true, ..BatchResponse::default() });
+        self.step(&mut self.core.lock(), Input::Answered { call: 0, answer });
+    }
+
+    /// It never will be. Its place in memory stays, so each successor of this process comes to the same.
+    pub(super) fn not_stored(&self, error: &WireError) {
+        let answer = Err(WireError::new(ErrorCode::Internal, error.message.clone()));
+        self.step(&mut self.core.lock(), Input::Answered { call: 0, answer });
     }
 
     /// What was lost, once.
@@ -305,7 +361,7 @@ impl Held {
     fn break_down(&self, core: &mut Core) {
         let mut outputs = Vec::new();
         core.machine.step(self.now(), Input::Broken, &mut outputs);
-        self.note(core);
+        self.note(core, &outputs);
         self.carry_out(core, outputs);
         core.waiting.clear();
     }
@@ -333,7 +389,7 @@ impl Held {
             outputs
         });
         let mut outputs = stepped?;
-        if !self.note(core) {
+        if !self.note(core, &outputs) {
             // A crash now could lose what waits: it is stored at once, and nothing more is acknowledged.
             let more = self.guarded(core, |machine| {
                 let mut outputs = Vec::new();
@@ -345,15 +401,22 @@ impl Held {
         self.carry_out(core, outputs)
     }
 
-    /// What waits is there for a successor of this process before anybody is answered. False: it could not be written.
-    fn note(&self, core: &mut Core) -> bool {
+    /// What waits is there for a successor of this process before anybody is answered, and what was lost stays there:
+    /// it cannot store it either, and tells it again. False: it could not be written.
+    fn note(&self, core: &mut Core, outputs: &[Output]) -> bool {
         let machine = &core.machine;
         if machine.is_over() {
-            core.noting.take().into_iter().for_each(Noting::end);
+            let noting = core.noting.take().filter(|_| !machine.is_lost());
+            noting.into_iter().for_each(Noting::end);
             return true;
         }
         let Some(noting) = &mut core.noting else { return true };
-        let noted = noting.note(machine.stored(), machine.waiting(noting.next()));
+        let more = outputs.iter().filter_map(|output| match output {
+            Output::Covers(more) => Some(more.clone()),
+            _ => None,
+        });
+        let covered: std::io::Result<()> = more.into_iter().try_for_each(|more| noting.covers(more));
+        let noted = noting.note(machine.stored(), machine.waiting(noting.next())).and(covered);
         if let Err(error) = &noted {
             tracing::warn!(inode = self.number, %error, "the memory of a delegated directory is full: it is led no longer");
         }
@@ -361,13 +424,17 @@ impl Held {
     }
 
     /// What waits is kept there for a successor of this process; before it is entered. False: there is no place.
-    pub(super) fn keep_in(&self, memory: Option<&Arc<dyn QueueMemory>>) -> bool {
+    pub(super) fn keep_in(&self, memory: Option<&Arc<dyn QueueMemory>>, covered: RangeInclusive<u64>) -> bool {
         let Some(memory) = memory else { return true };
         let of = QueueName { session: self.session.id.0, partition: self.partition, number: self.number };
-        let noting = memory.begin(of).map(Noting::new);
-        let is_kept = noting.is_some();
-        self.core.lock().noting = noting;
-        is_kept
+        let Some(mut noting) = memory.begin(of).map(Noting::new) else { return false };
+        if let Err(error) = noting.covers(covered) {
+            tracing::warn!(inode = self.number, %error, "memory for what is done in a directory; it is not led");
+            noting.end();
+            return false;
+        }
+        self.core.lock().noting = Some(noting);
+        true
     }
 
     /// It was never entered.
@@ -403,6 +470,7 @@ impl Held {
                 Output::Ended => self.over(Stage::Ended),
                 Output::Lost(lost) => {
                     let error = lost.error.clone();
+                    core.lost_changes = lost.count;
                     core.lost = Some(lost);
                     self.over(Stage::Lost(error));
                 }

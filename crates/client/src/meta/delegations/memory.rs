@@ -3,6 +3,7 @@
 use cairn_wire::meta::BatchItem;
 use prost::Message as _;
 use std::io;
+use std::ops::RangeInclusive;
 
 /// Whose queue it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub trait QueueMemory: Send + Sync {
 
 /// The queue of one delegation.
 pub trait QueueLog: Send + Sync {
+    /// The delegation covers these inodes, too: to be said before items that make any. An error: there is no place.
+    fn covers(&mut self, inodes: RangeInclusive<u64>) -> io::Result<()>;
     /// The next item. When this returns it is there for a successor; one that is written in part is not.
     fn push(&mut self, number: u64, item: &[u8]) -> io::Result<()>;
     /// Items below are stored.
@@ -32,9 +35,13 @@ pub trait QueueLog: Send + Sync {
 /// What a process left that is dead.
 pub struct LeftQueue {
     pub of: QueueName,
+    /// What the delegation covered, as far as that is known.
+    pub covered: Vec<RangeInclusive<u64>>,
     /// Number of the first item.
     pub first: u64,
     pub items: Vec<Vec<u8>>,
+    /// So many have tried to store it that it is lost: there are no slots of its session for another one.
+    pub is_given_up: bool,
     pub log: Box<dyn QueueLog>,
 }
 
@@ -49,6 +56,15 @@ pub(super) struct Noting {
 impl Noting {
     pub(super) fn new(log: Box<dyn QueueLog>) -> Self {
         Self { log, next: 0, stored: 0 }
+    }
+
+    /// Of a queue that is there already, with items up to `next`.
+    pub(super) fn of_left(log: Box<dyn QueueLog>, stored: u64, next: u64) -> Self {
+        Self { log, next, stored }
+    }
+
+    pub(super) fn covers(&mut self, inodes: RangeInclusive<u64>) -> io::Result<()> {
+        self.log.covers(inodes)
     }
 
     /// Writes what waits and is not written, and forgets what is stored.

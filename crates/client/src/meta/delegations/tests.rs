@@ -15,10 +15,13 @@ use cairn_wire::error::WireError;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
+
+mod lost;
 
 const ROOT: u64 = InodeId::ROOT.0;
 
@@ -444,18 +447,22 @@ async fn a_removal_that_is_given_up_leaves_the_directory_led() {
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<BTreeMap<u64, KeptQueue>>>);
 
-type KeptQueue = (QueueName, BTreeMap<u64, Vec<u8>>);
+type KeptQueue = (QueueName, BTreeMap<u64, Vec<u8>>, Vec<RangeInclusive<u64>>);
 
 struct KeptLog(Kept, u64);
 
 impl QueueMemory for Kept {
     fn begin(&self, of: QueueName) -> Option<Box<dyn QueueLog>> {
-        self.0.lock().insert(of.number, (of, BTreeMap::new()));
+        self.0.lock().insert(of.number, (of, BTreeMap::new(), Vec::new()));
         Some(Box::new(KeptLog(self.clone(), of.number)))
     }
 }
 
 impl QueueLog for KeptLog {
+    fn covers(&mut self, inodes: RangeInclusive<u64>) -> std::io::Result<()> {
+        self.0.0.lock().get_mut(&self.1).expect("begun").2.push(inodes);
+        Ok(())
+    }
     fn push(&mut self, number: u64, item: &[u8]) -> std::io::Result<()> {
         let mut kept = self.0.0.lock();
         let items = &mut kept.get_mut(&self.1).expect("begun").1;
@@ -473,8 +480,10 @@ impl QueueLog for KeptLog {
 
 impl Kept {
     fn left(&self) -> Vec<LeftQueue> {
-        let left = |(number, (of, items)): (&u64, &(QueueName, BTreeMap<u64, Vec<u8>>))| LeftQueue {
+        let left = |(number, (of, items, covered)): (&u64, &KeptQueue)| LeftQueue {
             of: *of,
+            covered: covered.clone(),
+            is_given_up: false,
             first: *items.first_key_value().expect("something waits").0,
             items: items.values().cloned().collect(),
             log: Box::new(KeptLog(self.clone(), *number)),
@@ -519,10 +528,5 @@ async fn what_a_dead_process_had_queued_is_stored_by_its_successor() {
     let sorted: std::collections::BTreeSet<_> = names.iter().cloned().collect();
     assert!(names.len() == 100 && sorted.into_iter().eq(expected), "{names:?}");
     assert!(kept.0.lock().is_empty(), "its place is free");
-    // One that died before it could say so has done no harm.
-    let of = QueueName { session, partition: volume.partition_of(ROOT).await.expect("known"), number: top.inode };
-    let log = Box::new(KeptLog(kept.clone(), of.number));
-    other.dead_session(session, 2).store(vec![LeftQueue { of, first: 1, items: vec![Vec::new()], log }]).await;
-    assert_eq!(other.readdir(top.inode, b"", false).await.expect("listed").entries.len(), 100);
     other.end_session_of(session).await.expect("ended");
 }

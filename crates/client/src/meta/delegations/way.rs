@@ -174,6 +174,10 @@ impl MetaCaller {
         self.shared.delegations.counts()
     }
 
+    pub(in crate::meta) fn lost_counts(&self) -> (u64, u64) {
+        self.shared.delegations.lost_counts()
+    }
+
     pub(in crate::meta) async fn end_leading(&self, patience: Duration) -> bool {
         self.shared.delegations.end_all(patience).await
     }
@@ -194,7 +198,8 @@ impl MetaCaller {
     /// The directory above one that is led, which what is led does not tell.
     pub(in crate::meta) fn parent_of_top(&self, inode: u64) -> Option<u64> {
         let number = self.led_by(inode).filter(|number| *number == inode)?;
-        Some(self.shared.delegations.get(number)?.parent)
+        // Of what a dead process led it is not known.
+        Some(self.shared.delegations.get(number)?.parent).filter(|parent| *parent != 0)
     }
 
     async fn read_by_held(
