@@ -1,5 +1,6 @@
 //! Commands keep their bytes, and what this build does not know stops it.
 use super::*;
+use cairn_types::Layout;
 
 fn golden() -> Vec<(Command, &'static str)> {
     vec![
