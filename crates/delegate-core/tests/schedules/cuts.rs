@@ -114,6 +114,10 @@ fn a_crash_at_any_position_leaves_a_prefix_with_everything_that_was_synced() {
     assert!(seen[0] > 2 && seen[1] > 2, "{seen:?}");
 }
 
+fn refusal(code: ErrorCode) -> WireError {
+    WireError::new(code, "refused")
+}
+
 /// Programs that go on behind a crash of their mount's process would find undone what they were told was done, or find
 /// it done twice.
 #[test]
@@ -150,7 +154,7 @@ fn a_successor_stores_what_waits_at_any_position() {
                 let header = partition.next();
                 let request = BatchRequest { header, ..succession.batch(&config) };
                 let is_last = request.items.is_empty();
-                let answer = partition.mutate::<BatchResponse>(Opcode::Batch, &request);
+                let answer = partition.mutate::<BatchResponse>(Opcode::Batch, &request).map_err(refusal);
                 assert!(answer.is_ok() && is_last == request.end, "it ends when it is known that all is stored");
                 if succession.answered(answer).unwrap() {
                     break;
@@ -169,7 +173,7 @@ fn a_successor_stores_what_waits_at_any_position() {
             let header = partition.next();
             let mut another = Succession::new(number, ITEMS, []);
             let again = BatchRequest { header, ..another.batch(&config) };
-            let refused = partition.mutate::<BatchResponse>(Opcode::Batch, &again);
+            let refused = partition.mutate::<BatchResponse>(Opcode::Batch, &again).map_err(refusal);
             assert!(refused.is_err() && another.answered(refused).unwrap(), "nothing was left, so nothing is lost");
             seen[1] += 1;
         }
