@@ -316,9 +316,8 @@ fn a_volume_of_several_partitions_is_found_whole() {
         &mut old,
         Command::CreateVolume(crate::command::CreateVolume {
             name: "home".into(),
-            layout: 0,
             partitions: 4,
-            members: Vec::new(),
+            ..Default::default()
         }),
     );
     let all = {
@@ -451,9 +450,8 @@ fn ranges_that_others_may_have_are_not_given_again() {
         &mut old,
         Command::CreateVolume(crate::command::CreateVolume {
             name: "home".into(),
-            layout: 0,
             partitions: 4,
-            members: Vec::new(),
+            ..Default::default()
         }),
     );
     let nodes: Vec<u32> = old.nodes().filter(|node| node.roles.has(Roles::META)).map(|node| node.id.get()).collect();
