@@ -14,6 +14,7 @@
 use crate::apply::no_meta_node;
 use crate::command::MembersOf;
 use crate::config::Key;
+use crate::first_volume::too_few_metas;
 use crate::items::{Partition, Roles};
 use crate::soft::{MetaMemory, Soft};
 use crate::state::State;
@@ -35,7 +36,8 @@ const UNBOUNDED: u64 = 1 << 40;
 /// Nodes named in a refusal.
 const NAMED_MAX: usize = 4;
 
-/// Members of so many new partitions, chosen of `among`, for a command. Empty as long as commands do not say them.
+/// Members of so many new partitions, chosen of `among`, for a command. Empty as long as commands do not say them. Where
+/// there are nodes for all members of a partition and some of them do not run, none is made with fewer.
 pub fn plan(state: &State, soft: &Soft, among: &[NodeId], count: u32) -> Result<Vec<MembersOf>, WireError> {
     if state.level() < PLACED_LEVEL {
         return Ok(Vec::new());
@@ -44,8 +46,11 @@ pub fn plan(state: &State, soft: &Soft, among: &[NodeId], count: u32) -> Result<
     let wanted = state.config().number(Key::MetaMembers) as usize;
     let members = match up.len() {
         0 => return Err(no_meta_node()),
-        up if up >= wanted => wanted,
-        _ => 1,
+        able if able >= wanted => wanted,
+        able => match few_for_now(state, wanted, able) {
+            Some(text) => return Err(WireError::new(ErrorCode::Unavailable, text)),
+            None => 1,
+        },
     };
     let mut chooser = chooser(state, soft, among);
     let full: Vec<NodeId> = up.into_iter().filter(|node| is_full(soft, *node)).collect();
@@ -80,6 +85,18 @@ pub fn successors(
         new.push(node);
     }
     Ok(new)
+}
+
+/// Why a partition is not made with fewer members than the settings want: there are more nodes than can have it now.
+fn few_for_now(state: &State, wanted: usize, able: usize) -> Option<String> {
+    let known = state.servers().filter(|node| node.roles.has(Roles::META)).count();
+    let text = || {
+        format!(
+            "{able} of {known} meta nodes can have new partitions now, and each partition has {wanted} members (meta_members): when the \
+             others run and have said so, repeat"
+        )
+    };
+    (known >= wanted).then(|| too_few_metas(state).unwrap_or_else(text))
 }
 
 /// Those of these nodes that can have partitions now.
@@ -131,20 +148,23 @@ fn chooser(state: &State, soft: &Soft, among: &[NodeId]) -> MemberChooser {
 }
 
 fn too_few(soft: &Soft, wanted: usize, have: usize, full: &[NodeId]) -> WireError {
+    let there = match have {
+        0 => "there is none".to_owned(),
+        1 => "there is 1".to_owned(),
+        _ => format!("there are {have}"),
+    };
     if full.is_empty() {
         let text = format!(
-            "{wanted} more meta nodes are needed that are no members yet and run, and there are {have}: start others (role meta), then \
-             repeat"
+            "meta nodes are needed that run and are no members yet: {wanted}, and {there}. Start another one (role meta), then repeat"
         );
         return WireError::new(ErrorCode::NotEnoughDisks, text);
     }
     let said = full.iter().filter_map(|node| Some((node, memory(soft, *node)?)));
     let said = said.map(|(node, memory)| format!("{node} uses {} of {} MiB", memory.used >> 20, memory.max >> 20));
     let text = format!(
-        "{wanted} meta nodes with memory for another partition are needed, and there {}: {}, and an eighth is kept for what a node has. \
-         Start another meta node, move partitions to others (`cairn admin partition move`), or give these more (memory_max_mib in \
-         [meta])",
-        if have == 1 { "is 1".to_owned() } else { format!("are {have}") },
+        "{} with memory for another partition, and {there}: {}, and an eighth is kept for what a node has. Start another meta node, move \
+         partitions to others (`cairn admin partition move`), or give these more (memory_max_mib in [meta])",
+        if wanted == 1 { "1 meta node is needed".to_owned() } else { format!("{wanted} meta nodes are needed") },
         names_up_to(NAMED_MAX, said)
     );
     WireError::new(ErrorCode::NoSpace, text)

@@ -113,12 +113,28 @@ fn who_is_near_the_bound_gets_none_and_is_named() {
     let error = plan(&state, &told, &all(&state), 1).expect_err("two are left");
     assert_eq!(error.code, ErrorCode::NoSpace);
     assert!(
-        error.message.contains("3 meta nodes with memory for another partition are needed, and there are 2"),
+        error.message.contains("3 meta nodes are needed with memory for another partition, and there are 2"),
         "{error}"
     );
     assert!(error.message.contains("n17 uses 7168 of 8192 MiB, n18 uses 9216 of 8192 MiB"), "{error}");
     assert!(error.message.contains("memory_max_mib"), "{error}");
     assert_eq!(plan(&state, &told, &[], 1).expect_err("nobody").code, ErrorCode::NotEnoughDisks);
+}
+
+/// A partition that is made while machines restart would have its names on one machine for ever.
+#[test]
+fn no_partition_is_made_with_fewer_members_because_some_are_away() {
+    let mut state = cluster(3, 3);
+    let two = [16, 17].map(NodeId);
+    let error = plan(&state, &Soft::default(), &two, 1).expect_err("the third one has not said what it understands");
+    assert_eq!(error.code, ErrorCode::Unavailable);
+    assert!(error.message.contains("2 of 3 meta nodes can have new partitions now"), "{error}");
+    let incarnation = state.node(NodeId(18)).expect("known").incarnation.get();
+    ok(&mut state, Command::NodesDown(NodesDown { nodes: vec![NodeAt { node: 18, incarnation }] }));
+    let error = plan(&state, &Soft::default(), &all(&state), 1).expect_err("it does not run");
+    assert!(error.message.contains("only 2 of 3 meta nodes run") && error.message.contains("start n18"), "{error}");
+    let planned = plan(&cluster(2, 2), &Soft::default(), &two, 1).expect("there are no more");
+    assert_eq!(planned[0].nodes.len(), 1, "two would not outlive a loss either");
 }
 
 /// Nodes of builds that tell nothing, or that this leader has not heard, would get everything or nothing.
