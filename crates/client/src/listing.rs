@@ -11,6 +11,8 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Where they were asked for and are known.
     pub attributes: Option<Attributes>,
+    /// It had no extended attributes then; false: nobody said so.
+    pub no_xattrs: bool,
     /// A listing goes on behind it.
     pub cookie: Vec<u8>,
 }
@@ -27,12 +29,13 @@ pub struct DirPage {
 
 impl DirEntry {
     fn of_wire(found: meta::DirEntry) -> Result<Self, Malformed> {
-        let meta::DirEntry { name, inode, kind, attributes, cookie } = found;
+        let meta::DirEntry { name, inode, kind, attributes, cookie, no_xattrs } = found;
         Ok(Self {
             name,
             inode,
             kind: FileKind::of_wire(kind)?,
             attributes: attributes.map(Attributes::of_wire),
+            no_xattrs,
             cookie,
         })
     }

@@ -277,7 +277,7 @@ impl Namespace {
             }
             let inode = request.attributes.then_some(inode);
             let dentry = Dentry { inode: id, d_type: (NodeType::Directory as u16 >> 12) as u8 };
-            put_entry(out, name, dentry, inode.as_ref());
+            put_entry(out, name, dentry, (inode.as_ref(), false));
             count += 1;
         }
         put_number(out, 2, 1);

@@ -104,6 +104,15 @@ pub(crate) struct Cache {
     pages: Mutex<Generations<u64, u64>>,
     /// Inodes without `security.capability`, and until when that may be said.
     incapable: Mutex<Generations<u64, Instant>>,
+    xattrs: Mutex<Xattrs>,
+}
+
+/// What is known of extended attributes.
+struct Xattrs {
+    /// Inodes that have none, and until when that may be said.
+    none: Generations<u64, Instant>,
+    /// Inodes that got some through this mount: of these nothing is believed, for an answer may have been on its way.
+    given: Generations<u64, ()>,
 }
 
 impl Cache {
@@ -113,6 +122,7 @@ impl Cache {
             names: Mutex::new(Names { known: Generations::new(max), changes: vec![0; CHANGES] }),
             pages: Mutex::new(Generations::new(max)),
             incapable: Mutex::new(Generations::new(max)),
+            xattrs: Mutex::new(Xattrs { none: Generations::new(max), given: Generations::new(max) }),
         }
     }
     /// Attributes and how long they may still be used.
@@ -231,6 +241,22 @@ impl Cache {
     }
     pub(crate) fn forget_incapable(&self, ino: u64) {
         self.incapable.lock().remove(&ino);
+    }
+    /// It was listed as one that has no extended attributes.
+    pub(crate) fn put_without_xattrs(&self, ino: u64, ttl: Duration) {
+        let mut xattrs = self.xattrs.lock();
+        if !ttl.is_zero() && xattrs.given.get(&ino).is_none() {
+            xattrs.none.put(ino, Instant::now() + ttl);
+        }
+    }
+    pub(crate) fn is_without_xattrs(&self, ino: u64) -> bool {
+        self.xattrs.lock().none.get(&ino).is_some_and(|until| Instant::now() < *until)
+    }
+    /// Before this mount gives it some.
+    pub(crate) fn gives_xattrs(&self, ino: u64) {
+        let mut xattrs = self.xattrs.lock();
+        xattrs.none.remove(&ino);
+        xattrs.given.put(ino, ());
     }
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.attributes.lock().len(), self.names.lock().known.len())

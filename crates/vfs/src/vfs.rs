@@ -3,7 +3,7 @@ use crate::asked_ahead::AskedAhead;
 use crate::atimes::Atimes;
 use crate::attr::{Attr, Entry};
 use crate::background::Background;
-use crate::cache::{Cache, Known};
+use crate::cache::{AskedPage, Cache, Known};
 use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::{File, Files};
@@ -13,6 +13,7 @@ use crate::ops::handles::Handles;
 use crate::options::VfsOptions;
 use crate::walks::Walks;
 use cairn_client::attributes::Attributes;
+use cairn_client::listing::DirEntry;
 use cairn_client::{Budget, Client, Volume};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,6 +160,18 @@ impl Inner {
         self.cache.put_name(caller, parent, name, Known::Inode(found.inode), entry_ttl);
         let (attr, attr_ttl) = self.attr(found);
         Entry { attr, entry_ttl, attr_ttl }
+    }
+    /// What a page of a directory says of a name. What this mount changed since the page was asked for it knows better.
+    pub(crate) fn learn_entry(&self, caller: &Caller, parent: u64, entry: &DirEntry, asked: &AskedPage) {
+        let Some(found) = &entry.attributes else { return };
+        let (asked, name, known) =
+            (asked.of(parent, &entry.name), (parent, &entry.name[..]), Known::Inode(found.inode));
+        if self.cache.learn_name(asked, caller, name, known, self.options.entry_ttl) {
+            self.attr(found);
+            if entry.no_xattrs {
+                self.cache.put_without_xattrs(found.inode, self.options.attr_ttl);
+            }
+        }
     }
     /// What was done in a directory that this mount leads becomes durable, of the one that has an inode.
     pub(crate) async fn commit(&self, what: &str, ino: u64) -> Result<()> {

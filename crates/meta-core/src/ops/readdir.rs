@@ -26,7 +26,7 @@ impl Namespace {
         }
         if request.shards {
             for (name, dentry) in self.list_shards(request.inode, &directory) {
-                put_entry(out, &name, dentry, None);
+                put_entry(out, &name, dentry, (None, false));
             }
             put_number(out, 2, 1);
             return Ok(());
@@ -63,7 +63,8 @@ impl Namespace {
                 None | Some(Err(OpError::LOCKED)) => None,
                 Some(inode) => Some(inode?),
             };
-            put_entry(out, name, dentry, inode.as_ref());
+            let has_none = inode.is_some() && !self.has_xattrs(dentry.inode);
+            put_entry(out, name, dentry, (inode.as_ref(), has_none));
             count += 1;
             found = cursor.advance();
         }
@@ -73,7 +74,8 @@ impl Namespace {
     }
 }
 
-pub(crate) fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: Option<&Inode>) {
+/// With the inode, if it is to be told, and whether it is known to have no extended attributes.
+pub(crate) fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, (inode, no_xattrs): (Option<&Inode>, bool)) {
     put_message(out, 1, |out| {
         put_bytes(out, 1, name);
         put_number(out, 2, dentry.inode);
@@ -82,5 +84,6 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, name: &[u8], dentry: Dentry, inode: O
             put_attributes(out, 4, dentry.inode, inode);
         }
         put_bytes(out, 5, name);
+        put_number(out, 6, u64::from(no_xattrs));
     });
 }

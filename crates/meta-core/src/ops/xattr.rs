@@ -177,6 +177,13 @@ impl Namespace {
         Ok((names, total))
     }
 
+    /// Access control lists are among them.
+    pub(crate) fn has_xattrs(&self, inode: u64) -> bool {
+        let prefix = key::prefix(inode, Kind::Xattr);
+        let mut cursor = self.tree.cursor();
+        cursor.seek(prefix.as_bytes()) && cursor.key().starts_with(prefix.as_bytes())
+    }
+
     fn visit_xattrs(&self, inode: u64, mut f: impl FnMut(&[u8], &[u8])) {
         let prefix = key::prefix(inode, Kind::Xattr);
         let mut cursor = self.tree.cursor();

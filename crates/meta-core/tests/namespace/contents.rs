@@ -161,7 +161,10 @@ fn layouts() {
 #[test]
 fn extended_attributes() {
     let (mut d, f) = file();
+    let has_none = |d: &Driver| d.readdir(ROOT).unwrap().iter().map(|entry| entry.no_xattrs).collect::<Vec<_>>();
+    assert_eq!(has_none(&d), [true]);
     d.set_xattr(f, "user.a", b"1", 0).unwrap();
+    assert_eq!(has_none(&d), [false]);
     assert_eq!(d.set_xattr(f, "user.a", b"2", 1), Err(E::Exists));
     assert_eq!(d.set_xattr(f, "user.b", b"2", 2), Err(E::NoAttribute));
     d.set_xattr(f, "user.a", &[7; 65_536], 2).unwrap();

@@ -438,13 +438,17 @@ impl Driver {
             ReaddirRequest { header: self.header(0), inode, after, count_max, attributes: true, shards: false };
         self.read(Opcode::Readdir, &request)
     }
-    /// All entries, in pages of three.
+    /// All entries, in pages of three. What they say of extended attributes is so.
     pub fn readdir(&self, inode: u64) -> Answer<Vec<DirEntry>> {
         let (mut all, mut after) = (Vec::new(), Vec::new());
         loop {
             let page = self.readdir_page(inode, &after, 3)?;
             if let Some(last) = page.entries.last() {
                 after = last.cookie.clone();
+            }
+            for entry in page.entries.iter().filter(|entry| entry.no_xattrs) {
+                assert!(entry.attributes.is_some(), "{entry:?}");
+                assert_eq!(self.list_xattr(entry.inode).as_deref(), Ok(&[][..]), "{entry:?}");
             }
             all.extend(page.entries);
             if page.end {

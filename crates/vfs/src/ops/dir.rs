@@ -166,13 +166,12 @@ impl Vfs {
         loop {
             let (first, after) = stream.before(at);
             let (volume, asked) = (self.inner.as_user(&dir.caller), Instant::now());
+            let asked_names = self.inner.cache.asks_page();
             let read = async { Ok(volume.readdir(dir.ino, &after, plus).await?) };
             let answer = self.inner.limited("readdir", read).await?;
             let end = answer.end || answer.entries.is_empty();
             for entry in &answer.entries {
-                if let Some(found) = &entry.attributes {
-                    self.inner.entry(&dir.caller, dir.ino, &entry.name, found);
-                }
+                self.inner.learn_entry(&dir.caller, dir.ino, entry, &asked_names);
             }
             let page = Page { first, entries: answer.entries, plus, end, asked };
             let behind = page.behind();

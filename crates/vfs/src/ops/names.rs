@@ -63,14 +63,7 @@ impl Vfs {
             let read = async { Ok(volume.readdir(parent, &after, true).await?) };
             let page = inner.limited("readdir", read).await.map(|page| page.entries).unwrap_or_default();
             for entry in &page {
-                if let Some(found) = &entry.attributes {
-                    let (name, known) = ((parent, &entry.name[..]), Known::Inode(found.inode));
-                    let asked = asked.of(parent, &entry.name);
-                    // What this mount changed meanwhile it knows better.
-                    if inner.cache.learn_name(asked, &caller, name, known, inner.options.entry_ttl) {
-                        inner.attr(found);
-                    }
-                }
+                inner.learn_entry(&caller, parent, entry, &asked);
             }
             // Without the right to search, or in a shard, names come without what is wanted or in another order.
             let useful = page.last().filter(|last| last.attributes.is_some() && last.cookie == last.name);

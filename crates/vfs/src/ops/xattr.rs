@@ -24,8 +24,17 @@ async fn settle_before(file: Option<Arc<File>>, name: &[u8]) -> Result<()> {
     }
 }
 
+/// Whether servers keep attributes of such a name at all.
+fn may_be_stored(name: &[u8]) -> bool {
+    let known: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
+    known.iter().any(|prefix| name.starts_with(prefix))
+}
+
 impl Vfs {
     pub async fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if may_be_stored(name) && self.inner.cache.is_without_xattrs(ino) {
+            return Err(VfsError::new(libc::ENODATA, "the file has no extended attributes"));
+        }
         let is_capability = name == CAPABILITY;
         if is_capability && self.inner.cache.is_incapable(ino) {
             return Err(VfsError::new(libc::ENODATA, "the file has no capability"));
@@ -49,6 +58,7 @@ impl Vfs {
             self.getxattr(caller, ino, name).await?;
             return Err(VfsError::new(libc::EEXIST, "there is an extended attribute of this name"));
         }
+        self.inner.cache.gives_xattrs(ino);
         let (volume, name, value) = (self.inner.as_user(caller), name.to_vec(), value.to_vec());
         let file = self.inner.files.get(ino);
         let set = async move {
@@ -62,6 +72,9 @@ impl Vfs {
         outcome
     }
     pub async fn listxattr(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
+        if self.inner.cache.is_without_xattrs(ino) {
+            return Ok(Vec::new());
+        }
         let volume = self.inner.as_user(caller);
         self.inner.limited("listxattr", async { Ok(volume.list_xattr(ino).await?) }).await
     }

@@ -129,6 +129,45 @@ async fn listings_fill_the_cache_and_know_what_was_written() {
     close(&vfs, handle).await;
 }
 
+/// `ls -l` would ask servers for the access control list of each file; or what was set here be told as absent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_no_extended_attributes_by_a_listing_is_not_asked_for_them() {
+    const NAME: &[u8] = b"user.x";
+    const ACL: &[u8] = b"system.posix_acl_access";
+    let cluster = cluster();
+    let (vfs, other) = (still_mount(&cluster).await, still_mount(&cluster).await);
+    let mut inodes = Vec::new();
+    for name in ["bare", "has", "gets"] {
+        let (ino, handle) = create(&other, name, RDWR).await;
+        close(&other, handle).await;
+        inodes.push(ino);
+    }
+    let [bare, has, gets] = inodes[..] else { panic!("three") };
+    other.setxattr(&root(), has, NAME, b"y", 0).await.expect("set");
+    let get = async |ino, name| vfs.getxattr(&root(), ino, name).await.map_err(|error| error.errno);
+    let list_all = async || {
+        let dir = vfs.opendir(&root(), ROOT, 0).await.expect("opened").handle;
+        list(&vfs, dir, 0, 100, true).await;
+        vfs.releasedir(dir).await.expect("closed");
+        cluster.take_calls();
+    };
+    list_all().await;
+    assert_eq!((get(bare, NAME).await, get(bare, ACL).await), (Err(libc::ENODATA), Err(libc::ENODATA)));
+    assert_eq!(vfs.listxattr(&root(), bare).await.expect("listed"), Vec::<Vec<u8>>::new());
+    let calls = cluster.take_calls();
+    assert!(!calls.contains_key("GetXattr") && !calls.contains_key("ListXattr"), "{calls:?}");
+    assert_eq!(get(bare, b"system.other").await, Err(libc::EOPNOTSUPP), "of such names there are none");
+    assert_eq!(get(has, NAME).await, Ok(b"y".to_vec()));
+    assert_eq!(vfs.listxattr(&root(), has).await.expect("listed"), [NAME]);
+    vfs.setxattr(&root(), gets, NAME, b"z", 0).await.expect("set");
+    assert_eq!(get(gets, NAME).await, Ok(b"z".to_vec()));
+    vfs.removexattr(&root(), gets, NAME).await.expect("removed");
+    // A listing that was on its way while something is set here is not believed.
+    list_all().await;
+    other.setxattr(&root(), gets, NAME, b"w", 0).await.expect("set");
+    assert_eq!(get(gets, NAME).await, Ok(b"w".to_vec()));
+}
+
 /// What a kernel is told by a listing counts as new there: a program would find names that it has removed, files that
 /// it has replaced and sizes of before it wrote, because the page was read before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
