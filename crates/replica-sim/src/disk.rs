@@ -367,9 +367,13 @@ impl SimDisk {
             freed: 0,
         };
         let chunk = self.now.chunks.entry(index).or_insert(new);
-        let first = (offset / BLOCK_SIZE as u64) as u32;
+        let (first, end) = ((offset / BLOCK_SIZE as u64) as u32, blocks_of(chunk.length));
         for (at, sum) in data.crcs.iter().enumerate() {
             let block = first + at as u32;
+            if block < end && chunk.touched.contains_key(&block) {
+                // It was overwritten since what is brought was read.
+                continue;
+            }
             match &data.bytes {
                 Some(blocks) => chunk.put(block, blocks[at], *sum),
                 // An even number is never that of a block.

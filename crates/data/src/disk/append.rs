@@ -120,6 +120,7 @@ impl DiskStore {
     /// Carries an append out. On an error the chunk takes no more.
     pub(super) fn run_append(&self, chunk: &Arc<Chunk>, job: AppendJob) {
         let bytes = job.bytes;
+        let job = without_older_tail(chunk, job);
         match self.write_bulk(chunk, &job) {
             Ok(journaled) => self.finish_append(chunk, job, journaled),
             Err(error) => {
@@ -179,13 +180,13 @@ impl DiskStore {
             }
             let (dirty, durable) = (state.durability.is_dirty(), state.durability.promise(length));
             let mut rejected = None;
-            if journaled > 0 {
+            if journaled > 0 || job.data.is_empty() {
                 let waits = if sync && !dirty { done.take() } else { None };
                 let then = waits.map(|done| -> Done<()> {
                     Box::new(move |outcome| done(outcome.map(|()| Appended { length, durable })))
                 });
-                let data = job.data.slice(..journaled * BLOCK_SIZE);
-                rejected = self.journal_extent(chunk, &mut state, first, Some(data), then).1;
+                let data = (journaled > 0).then(|| job.data.slice(..journaled * BLOCK_SIZE));
+                rejected = self.journal_extent(chunk, &mut state, first, data, then).1;
             }
             (dirty, durable, rejected)
         };
@@ -363,6 +364,24 @@ impl DiskStore {
             error => self.fail(error),
         }
     }
+}
+
+/// What a member that catches up brings begins with its last block, if that is not full. If the block was overwritten
+/// since, it stays: what is brought may have been read before. Jobs of a chunk are carried out in their order, so whatever
+/// came before this one is here.
+fn without_older_tail(chunk: &Chunk, mut job: AppendJob) -> AppendJob {
+    let tail = (job.offset / BLOCK_SIZE as u64) as u32;
+    if !job.replaces_tail || !chunk.state.lock().touched.contains_key(&tail) {
+        return job;
+    }
+    let (skipped, row_tables) = (job.bytes.min(BLOCK_SIZE), job.row_crcs.len() / job.crcs.len());
+    job.data = job.data.slice(BLOCK_SIZE..job.data.len());
+    job.crcs.remove(0);
+    job.row_crcs.drain(..row_tables);
+    job.offset += skipped as u64;
+    job.bytes -= skipped;
+    job.replaces_tail = false;
+    job
 }
 
 /// Checksums of rows come with every block of a parity shard, and with no other.

@@ -139,3 +139,26 @@ fn older_blocks_do_not_replace_newer_ones() {
         assert_eq!(block(&store, 1), bytes(found));
     }
 }
+
+/// A member that catches up would take back an overwrite of its last block that came while the block was being read: as
+/// primary it would make all others so.
+#[test]
+fn an_append_that_was_read_before_leaves_a_last_block_that_was_overwritten_since() {
+    let half = BLOCK_SIZE / 2;
+    for length in [4 * BLOCK_SIZE, BLOCK_SIZE + half + 512] {
+        let disk = SimDisk::new(1);
+        let store = open(&disk).expect("an empty disk");
+        append(&store, append_op(id(1), 0, &vec![3; BLOCK_SIZE + half], true)).expect("durable");
+        let follow = OverwriteOrder::Follow { previous: OverwriteNumber::NONE, number: no(1) };
+        overwrite(&store, follow, &[(1, 7)]).expect("taken");
+        let brought = append_op(id(1), BLOCK_SIZE as u64, &vec![5; length - BLOCK_SIZE], true);
+        append(&store, brought).expect("durable");
+        drop(store);
+        disk.crash(cairn_sim::CrashPolicy::LoseAll);
+        let store = open(&disk).expect("opens");
+        let found = read(&store, id(1), 0, length as u64).expect("read").data.to_vec();
+        let expected = [vec![3; BLOCK_SIZE], bytes(7), vec![5; 2 * BLOCK_SIZE]].concat();
+        assert!(found[..length] == expected[..length], "of {length} bytes");
+        assert_eq!(store.info(id(1)).expect("here").length, length as u64);
+    }
+}
