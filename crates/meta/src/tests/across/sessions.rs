@@ -60,8 +60,14 @@ fn renew_beside(user: &User, at: u32, also: &[u32]) -> Result<Vec<u32>, ErrorCod
 fn partitions_are_renewed_beside_the_one_that_is_asked() {
     // A lease that no pause of a busy machine outlasts.
     let lease = Duration::from_secs(8);
-    let places = |number| vec![super::super::fixture::node_id(usize::from(number == 2)).get()];
+    let nodes = [0, 1].map(super::super::fixture::node_id);
+    let places = |number| nodes[..if number == 2 { 2 } else { 1 }].iter().map(|node| node.get()).collect();
     let cluster = start_with_places(2, MetaTimings { lease, ..quick() }, places);
+    eventually("the other node leads the third one", || {
+        let third = state_of(&cluster, 7);
+        let _ = third.handle.transfer_leader(nodes[1]);
+        cluster.meta(1).leads().contains_key(&PartitionId(7))
+    });
     let (mut live, mut silent) = (User::new(&cluster, 1), User::new(&cluster, 2));
     for user in [&mut live, &mut silent] {
         let name = format!("of {}", user.session);
