@@ -31,6 +31,7 @@ mod fuzz;
 mod garbage;
 mod grown;
 mod header;
+mod keep_alive;
 mod leases;
 mod list_file;
 mod load;

@@ -42,6 +42,12 @@ struct Table {
 pub(crate) struct RecallWaits(Mutex<Table>);
 
 impl PartitionState {
+    /// What a session whose lease is renewed is told now.
+    pub(crate) fn tell_now(&self, session: u64, request: &KeepAliveRequest, lease_ms: u32) -> KeepAliveResponse {
+        self.tell_wanted();
+        self.told(session, request, lease_ms)
+    }
+
     /// Answers a KeepAlive of a session whose lease is renewed, now or when there is something to tell it.
     pub(crate) fn tell_or_wait(&self, session: u64, mut request: KeepAliveRequest, lease_ms: u32, reply: Reply) {
         self.tell_wanted();

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use cairn_meta_core::{Namespace, SessionState};
+use cairn_meta_core::Namespace;
 use cairn_rpc::{Reply, Request, Service};
 use cairn_types::{ErrorCode, PartitionId};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::error::WireError;
 use cairn_wire::meta::{
-    EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, KeepAliveRequest, ShardDirectoryRequest,
-    StatfsRequest, StatfsResponse,
+    EncodeSoonRequest, EncodeSoonResponse, FsckRequest, FsckResponse, ShardDirectoryRequest, StatfsRequest,
+    StatfsResponse,
 };
 use prost::Message;
 
@@ -25,6 +25,7 @@ use crate::across::{self, Mutation, Work};
 use crate::ends::{self, Asked, End};
 use crate::file_work;
 use crate::header::Head;
+use crate::keep_alive::Renewed;
 use crate::partition::{Context, Partition};
 use crate::places;
 use crate::rights::{self, not_here};
@@ -84,7 +85,16 @@ impl Service for MetaServer {
         if is_trashed && !serves_in_trash(opcode) {
             return self.refuse(reply, in_trash(partition));
         }
-        if opcode.is_meta_mutation() {
+        if opcode == Opcode::KeepAlive {
+            match self.keep_alive((partition, &partitions), &head, &request) {
+                Ok(Renewed::Now(answer)) => reply.ok(&answer, ()),
+                Ok(Renewed::Waits { request, lease_ms }) => {
+                    partition.state.tell_or_wait(head.session, request, lease_ms, reply);
+                }
+                Err(error) if error.code == ErrorCode::NotLeader => reply.err(error),
+                Err(error) => self.refuse(reply, error),
+            }
+        } else if opcode.is_meta_mutation() {
             self.mutate(partition, opcode, &head, request, reply);
         } else {
             self.read(partition, opcode, &head, request.message, reply);
@@ -217,9 +227,6 @@ impl MetaServer {
             }
             return self.refuse(reply, error);
         }
-        if opcode == Opcode::KeepAlive {
-            return self.keep_alive(partition, head, &request, reply);
-        }
         if partition.state.leading_term().is_none() {
             return reply.err(self.common().not_leader(partition.handle.leader()));
         }
@@ -281,40 +288,6 @@ impl MetaServer {
         count(&self.common().stats.overloaded);
         reply.err(WireError::new(ErrorCode::Overloaded, text));
     }
-
-    /// Renews a session's lease. One that made no mutation here has none, which is no fault.
-    fn keep_alive(&self, partition: &Partition, head: &Head, request: &Request<'_>, reply: Reply) {
-        let client = Some(request.peer.addr.ip());
-        let Ok(mut request) = KeepAliveRequest::decode(request.message) else {
-            return self.refuse(reply, WireError::new(ErrorCode::BadRequest, "the message cannot be decoded"));
-        };
-        if let Err(not_leader) = partition.handle.read_permit() {
-            return reply.err(self.common().not_leader(not_leader.hint));
-        }
-        let now = self.common().coarse_now();
-        match partition.state.namespace.read().session_state(head.session) {
-            SessionState::Ended => {
-                let text = "the session has ended; what it held is released; open a new session";
-                return self.refuse(reply, WireError::new(ErrorCode::SessionEnded, text));
-            }
-            SessionState::Live => {
-                // One that is live and gets no lease here is not ended for it.
-                let _ = partition.state.leases.hear(head.session, client, now);
-            }
-            SessionState::Unknown => {
-                partition.state.leases.touch(head.session, now);
-                // It has nothing here that could be wanted.
-                request.wait_ms = 0;
-            }
-        }
-        let lease_ms = u32::try_from(self.timings().lease.as_millis()).unwrap_or(u32::MAX);
-        if request.soft_holds
-            && let Err(error) = self.keep_opens_alive(partition, head, &request)
-        {
-            return reply.err(error);
-        }
-        partition.state.tell_or_wait(head.session, request, lease_ms, reply);
-    }
 }
 
 /// Adds what no file names, for those who want to know it.
@@ -371,7 +344,7 @@ fn fsck(partition: &Partition, message: &[u8]) -> Result<FsckResponse, WireError
 }
 
 /// Why a mutation is not let into the log.
-fn flaw(opcode: Opcode, head: &Head, partition: &Partition) -> Option<WireError> {
+pub(crate) fn flaw(opcode: Opcode, head: &Head, partition: &Partition) -> Option<WireError> {
     let bad = |text: &str| Some(WireError::new(ErrorCode::BadRequest, text));
     if opcode.is_internal() {
         return bad("only the partition's leader itself may do this");

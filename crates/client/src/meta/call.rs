@@ -400,6 +400,12 @@ impl MetaCaller {
         Arc::strong_count(&self.shared) == 1
     }
 
+    /// Who answered as the partition's leader last, or else who leads it by the map.
+    pub(super) fn leader_address(&self, partition: u32) -> Option<String> {
+        let heard = self.shared.leaders.lock().get(&partition).cloned();
+        heard.or_else(|| self.member_address(partition, 0))
+    }
+
     /// Of all members, the leader last heard of first.
     pub(super) fn member_addresses(&self, partition: u32) -> Vec<String> {
         let members = self.cluster.view().partitions.get(&partition).map_or(0, |p| p.nodes.len());

@@ -1,5 +1,5 @@
 //! Keep-alives: the lease of a session at every partition that knows it, renewed for as long as somebody uses the
-//! session.
+//! session. Partitions that one node leads are renewed by one request.
 //!
 //! A partition ends a session of which it heard nothing for a lease time (20 s), and who ends it anywhere has to open
 //! another one everywhere. Invariants: partitions are renewed side by side, and one that does not answer delays no
@@ -15,7 +15,7 @@ use crate::error::{ClientError, Result};
 use crate::leader::Failure;
 use crate::refusal::Refusal;
 use crate::stale::Pace;
-use cairn_types::ErrorCode;
+use cairn_types::{ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
@@ -48,6 +48,10 @@ const AT_ONCE: usize = 64;
 const LATE: Duration = Duration::from_secs(1);
 /// What is due within so long is done together.
 const TOGETHER: Duration = Duration::from_millis(100);
+/// What would be renewed within so long is renewed with what is due, so that it is with it from then on.
+const EARLY: Duration = Duration::from_secs(1);
+
+mod by_node;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Work {
@@ -78,13 +82,15 @@ struct Begun {
     work: Work,
     /// The partition gave leases, and may answer when one is wanted.
     waits: bool,
+    /// It could not be done the last time: others do not wait for it.
+    failed: bool,
 }
 
 impl Schedule {
     /// What is to be begun now, and when to look again.
     fn next(&mut self, session: &Session, now: Instant) -> (Vec<Begun>, Instant) {
         let leased = session.leases.partitions();
-        let (mut begin, mut wake) = (Vec::new(), now + EVERY);
+        let (mut begin, mut early, mut wake) = (Vec::new(), Vec::new(), now + EVERY);
         let partitions = session.partitions().into_iter().map(Work::Renew);
         for work in session.is_unannounced().then_some(Work::Announce).into_iter().chain(partitions) {
             let state = self.all.entry(work).or_default();
@@ -100,7 +106,18 @@ impl Schedule {
             }
             if due <= now {
                 state.running = true;
-                begin.push(Begun { work, waits });
+                begin.push(Begun { work, waits, failed: state.failed });
+            } else if due <= now + EARLY && !state.failed && !waits {
+                early.push((work, due));
+            } else {
+                wake = wake.min(due);
+            }
+        }
+        let is_begun = begin.iter().any(|begun| !begun.waits && begun.work != Work::Announce);
+        for (work, due) in early {
+            if is_begun {
+                self.all.entry(work).or_default().running = true;
+                begin.push(Begun { work, waits: false, failed: false });
             } else {
                 wake = wake.min(due);
             }
@@ -132,20 +149,25 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
     let mut wake = Instant::now() + EVERY;
     loop {
         tokio::select! {
-            Some((work, outcome)) = running.next() => {
-                if has_ended(&outcome) {
+            Some(Ended { done, left }) = running.next() => {
+                if done.iter().any(|(_, outcome)| has_ended(outcome)) {
                     tracing::warn!(session = %session.id, "the session ended; files that it held open may be gone");
                     session.mark_ended();
                     caller.delegations().session_ended(session.id.0);
                     return;
                 }
-                let (due, first) = schedule.done(work, &outcome, Instant::now());
-                match outcome {
-                    Err(error) if first => tracing::warn!(%error, "the session could not be renewed; trying again"),
-                    Err(error) => tracing::debug!(%error, "the session still could not be renewed; trying again"),
-                    Ok(_) => {}
+                for (work, outcome) in done {
+                    let (due, first) = schedule.done(work, &outcome, Instant::now());
+                    match outcome {
+                        Err(error) if first => tracing::warn!(%error, "the session could not be renewed; trying again"),
+                        Err(error) => tracing::debug!(%error, "the session still could not be renewed; trying again"),
+                        Ok(_) => {}
+                    }
+                    wake = wake.min(due);
                 }
-                wake = wake.min(due);
+                for begun in left {
+                    running.push(carry_out(begun, caller.clone(), session.clone(), places.clone()));
+                }
                 continue;
             }
             () = sleep_until(wake) => {}
@@ -156,7 +178,11 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
         }
         let begin;
         (begin, wake) = schedule.next(&session, Instant::now());
-        for begun in begin {
+        let (groups, alone) = by_node::grouped(begin, |partition| caller.leader_address(partition));
+        for group in groups {
+            running.push(by_node::renew_group(group, caller.clone(), session.clone(), places.clone()));
+        }
+        for begun in alone {
             running.push(carry_out(begun, caller.clone(), session.clone(), places.clone()));
         }
     }
@@ -169,18 +195,24 @@ fn has_ended<T>(outcome: &Result<T>) -> bool {
 /// When it is to be done again, if the partition goes on to give leases.
 type Done = (Work, Result<Option<Instant>>);
 
+/// What came of what was begun together: what is done, and what is to be done by itself.
+struct Ended {
+    done: Vec<Done>,
+    left: Vec<Begun>,
+}
+
 fn carry_out(
-    Begun { work, waits }: Begun,
+    Begun { work, waits, .. }: Begun,
     caller: Arc<MetaCaller>,
     session: Arc<Session>,
     places: Arc<Semaphore>,
-) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+) -> Pin<Box<dyn Future<Output = Ended> + Send>> {
     Box::pin(async move {
         let outcome = match work {
             Work::Announce => caller.announce(&session).await.map(|()| None),
             Work::Renew(partition) => renew_in_turn(&caller, &session, (partition, waits), &places).await,
         };
-        (work, outcome)
+        Ended { done: vec![(work, outcome)], left: Vec::new() }
     })
 }
 
@@ -232,22 +264,13 @@ async fn renew_or_wait(
             acknowledged: acknowledged.unwrap_or(0),
             wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
             heard: session.leases.heard(partition),
+            also: Vec::new(),
         };
         let (sent, begun) = (caller.cluster.clock.now(), Instant::now());
         let answer = ask(caller, partition, &request, patience).await?;
-        let is_new = session.leases.hear(partition, &answer.delegations);
+        let is_new = heed(caller, session, partition, sent, &answer);
         // What is told over and over is no reason to ask without a pause.
         again = answer.waits.then(|| if is_new { begun } else { begun + EVERY_LEASED });
-        session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
-        caller.delegations().renewed(session, partition, sent);
-        for number in answer.delegations.iter().filter(|number| !caller.delegations().wanted(partition, **number)) {
-            caller.give_back_delegation(session, partition, *number);
-        }
-        for wanted in &answer.wanted {
-            if !session.leases.wanted(partition, wanted.inode, wanted.number) {
-                give_back_unknown(caller, session, partition, *wanted);
-            }
-        }
         if acknowledged.is_none() {
             break;
         }
@@ -260,6 +283,29 @@ async fn renew_or_wait(
         }
     }
     Ok(again)
+}
+
+/// Takes in what a partition says that renewed the session, but for what it names as unlinked. True if it wants a
+/// delegation of which it did not say so before.
+fn heed(
+    caller: &Arc<MetaCaller>,
+    session: &Arc<Session>,
+    partition: u32,
+    sent: Time,
+    answer: &KeepAliveResponse,
+) -> bool {
+    let is_new = session.leases.hear(partition, &answer.delegations);
+    session.leases.renewed(partition, sent, Duration::from_millis(answer.lease_ms.into()));
+    caller.delegations().renewed(session, partition, sent);
+    for number in answer.delegations.iter().filter(|number| !caller.delegations().wanted(partition, **number)) {
+        caller.give_back_delegation(session, partition, *number);
+    }
+    for wanted in &answer.wanted {
+        if !session.leases.wanted(partition, wanted.inode, wanted.number) {
+            give_back_unknown(caller, session, partition, *wanted);
+        }
+    }
+    is_new
 }
 
 /// Sends a keep-alive, which may be repeated freely.

@@ -8,16 +8,18 @@ use cairn_rpc::{CallError, Response, Unknown};
 use cairn_types::Scheme;
 use cairn_wire::error::WireError;
 use cairn_wire::manager::{ClusterMap, Node, Partition};
+use cairn_wire::meta::AlsoRenewed;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::BTreeSet;
 
 const LEASE: Duration = Duration::from_secs(20);
 
-/// The cluster in memory, as if its volume had more partitions, each on a node of its own.
+/// The cluster in memory, as if its volume had more partitions, so many on each node.
 struct Partitions {
     servers: Arc<Fake>,
     last: u32,
+    on_node: u32,
     state: Mutex<State>,
 }
 
@@ -27,6 +29,12 @@ struct Waiting(Arc<Partitions>);
 #[derive(Default)]
 struct State {
     silent: BTreeSet<u32>,
+    /// They are led by another node than the map says.
+    moved: BTreeSet<u32>,
+    /// Servers of an older release renew one partition with each request.
+    are_older: bool,
+    /// Keep-alives in all.
+    requests: u64,
     /// Keep-alives that each got, answered or not.
     asked: BTreeMap<u32, u64>,
     /// When each heard of the session last, the longest time between, and who has ended it.
@@ -64,6 +72,29 @@ impl Partitions {
         Some(Ok(KeepAliveResponse { lease_ms, ..Default::default() }.encode_to_vec()))
     }
 
+    /// What a node answers to a keep-alive: for the partition that is asked, and for those beside it.
+    fn keep_alive(&self, message: &[u8]) -> Option<std::result::Result<Vec<u8>, CallError>> {
+        let request = KeepAliveRequest::decode(message).expect("a keep-alive");
+        self.state.lock().requests += 1;
+        let first = request.header.expect("a header").partition;
+        let own = match self.answer(first, Opcode::KeepAlive)? {
+            Ok(own) => own,
+            refused => return Some(refused),
+        };
+        let mut answer = KeepAliveResponse::decode(&own[..]).expect("an answer");
+        let are_older = self.state.lock().are_older;
+        for also in request.also.iter().filter(|_| !are_older) {
+            if self.state.lock().moved.contains(&also.partition) {
+                continue;
+            }
+            if let Some(Ok(told)) = self.answer(also.partition, Opcode::KeepAlive) {
+                let told = KeepAliveResponse::decode(&told[..]).expect("an answer");
+                answer.also.push(AlsoRenewed { partition: also.partition, answer: Some(told) });
+            }
+        }
+        Some(Ok(answer.encode_to_vec()))
+    }
+
     /// What a server answers to a keep-alive that may wait.
     async fn wait(&self, request: KeepAliveRequest) -> KeepAliveResponse {
         let until = Instant::now() + Duration::from_millis(request.wait_ms.into());
@@ -81,8 +112,12 @@ impl Partitions {
     fn widen(&self, map: &mut ClusterMap) {
         for id in 1..=self.last {
             let (inode_first, inode_last) = ((u64::from(id - 1) << 32).max(1), (u64::from(id) << 32) - 1);
-            let node = 3000 + id;
-            map.nodes.push(Node { id: node, address: format!("partition:{id}"), up: true, ..Default::default() });
+            // A node is called after the first of its partitions.
+            let first = (id - 1) / self.on_node * self.on_node + 1;
+            let node = 3000 + first;
+            if first == id {
+                map.nodes.push(Node { id: node, address: format!("partition:{id}"), up: true, ..Default::default() });
+            }
             let (nodes, leader) = (vec![node], node);
             let partition = Partition { id, volume: 1, inode_first, inode_last, nodes, leader, ..Default::default() };
             map.partitions.retain(|known| known.id != id);
@@ -113,7 +148,10 @@ impl LocalServers for Partitions {
         let addr = address.to_owned();
         match of {
             Some(partition) if matches!(known, Opcode::KeepAlive | Opcode::EndSession) => {
-                let answer = self.answer(partition, known);
+                let answer = match known {
+                    Opcode::KeepAlive => self.keep_alive(message),
+                    _ => self.answer(partition, known),
+                };
                 Box::pin(async move {
                     tokio::time::sleep(if answer.is_some() { Duration::from_millis(1) } else { deadline }).await;
                     let silence = CallError::Unknown { addr, cause: Unknown::Deadline };
@@ -158,9 +196,14 @@ struct Setup {
 
 /// A session that all of so many partitions know, some of which answer nothing.
 async fn setup(last: u32, silent: impl IntoIterator<Item = u32>) -> Setup {
+    setup_on(last, 1, State { silent: silent.into_iter().collect(), ..State::default() }).await
+}
+
+/// The same with so many of them on each node.
+async fn setup_on(last: u32, on_node: u32, state: State) -> Setup {
     let cluster = FakeCluster::local(1, &[Scheme::Replicated(1)]);
-    let state = Mutex::new(State { silent: silent.into_iter().collect(), ..State::default() });
-    let partitions = Arc::new(Partitions { servers: cluster.fake.clone(), last, state });
+    let state = Mutex::new(state);
+    let partitions = Arc::new(Partitions { servers: cluster.fake.clone(), last, on_node, state });
     let options = ConnectOptions::new(vec![cluster.manager()]);
     let client = FakeCluster::try_connect(Arc::new(Waiting(partitions.clone())), options).await.expect("connected");
     let volume = client.volume("default").await.expect("the volume");
@@ -210,6 +253,56 @@ async fn many_that_never_answer_delay_no_other_one() {
     tokio::time::sleep(LEASE * 2).await;
     assert!(!s.session.is_unannounced() && !s.session.is_ended());
     assert!(s.partitions.state.lock().longest.values().all(|longest| *longest <= LEASE * 3 / 4));
+}
+
+/// Requests of one lease time, after the first one in which all of them come together.
+async fn requests_of_a_lease(s: &Setup) -> u64 {
+    tokio::time::sleep(LEASE).await;
+    let before = s.partitions.state.lock().requests;
+    tokio::time::sleep(LEASE).await;
+    s.partitions.state.lock().requests - before
+}
+
+/// A thousand clients of a volume with a thousand partitions would ask servers for nothing but leases.
+#[tokio::test(start_paused = true)]
+async fn partitions_of_one_node_are_renewed_by_one_request() {
+    let s = setup_on(60, 20, State::default()).await;
+    let requests = requests_of_a_lease(&s).await;
+    // One request in five seconds for each of three nodes.
+    assert!((9..=16).contains(&requests), "{requests}");
+    let state = s.partitions.state.lock();
+    assert!(state.asked.len() == 60 && !s.session.is_ended());
+    assert!(state.longest.values().all(|longest| *longest <= LEASE / 2), "{:?}", state.longest);
+}
+
+/// The session would end at what a group did not renew.
+#[tokio::test(start_paused = true)]
+async fn what_a_group_does_not_renew_is_renewed_by_itself() {
+    // One is led elsewhere by now, one has no leader at all.
+    let state = State { moved: BTreeSet::from([7]), silent: BTreeSet::from([12]), ..State::default() };
+    let s = setup_on(20, 20, state).await;
+    tokio::time::sleep(LEASE * 4).await;
+    {
+        let state = s.partitions.state.lock();
+        let others = state.longest.iter().filter(|(partition, _)| **partition != 12);
+        assert!(others.clone().all(|(_, longest)| *longest <= LEASE / 2), "{:?}", state.longest);
+        assert!(!s.session.is_ended());
+    }
+    // The first of a group answers nothing: nobody has it for the others.
+    let s = setup_on(20, 20, State { silent: BTreeSet::from([1]), ..State::default() }).await;
+    tokio::time::sleep(LEASE * 4).await;
+    let state = s.partitions.state.lock();
+    assert!(state.longest.iter().all(|(id, longest)| *id == 1 || *longest <= LEASE * 3 / 4), "{:?}", state.longest);
+    assert!(!s.session.is_ended());
+    drop(state);
+    let s = setup_on(20, 20, State { are_older: true, ..State::default() }).await;
+    let requests = requests_of_a_lease(&s).await;
+    assert!(requests >= 20 * 3 && !s.session.is_ended(), "{requests}");
+    // One of a group has ended the session.
+    let s = setup_on(20, 20, State::default()).await;
+    s.partitions.state.lock().longest.insert(9, LEASE * 2);
+    tokio::time::sleep(EVERY * 2).await;
+    assert!(s.session.is_ended());
 }
 
 /// A session that nobody uses would be renewed for ever, or one that the servers ended be taken for a live one.
