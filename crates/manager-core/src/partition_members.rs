@@ -36,8 +36,8 @@ const UNBOUNDED: u64 = 1 << 40;
 /// Nodes named in a refusal.
 const NAMED_MAX: usize = 4;
 
-/// Members of so many new partitions, chosen of `among`, for a command. Empty as long as commands do not say them. Where
-/// there are nodes for all members of a partition and some of them do not run, none is made with fewer.
+/// Members of so many new partitions, chosen of `among`, for a command. Empty as long as commands do not say them.
+/// Where there are nodes for all members of a partition and some of them do not run, none is made with fewer.
 pub fn plan(state: &State, soft: &Soft, among: &[NodeId], count: u32) -> Result<Vec<MembersOf>, WireError> {
     if state.level() < PLACED_LEVEL {
         return Ok(Vec::new());

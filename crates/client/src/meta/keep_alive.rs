@@ -6,6 +6,7 @@
 //! other one, nor is it waited for so long that the lease could end before it is asked anew; what a partition names as
 //! unlinked and is open here is held before that is acknowledged. Not here: what a lease is good for (`lease`), what is
 //! kept open by it (`soft`).
+use self::schedule::{Begun, EVERY, EVERY_LEASED, Schedule, Work, by_itself};
 use super::call::MetaCaller;
 use super::route::To;
 use super::session::Session;
@@ -19,8 +20,8 @@ use cairn_types::{ErrorCode, Time};
 use cairn_wire::Opcode;
 use cairn_wire::common::Empty;
 use cairn_wire::meta::{
-    AttributesResponse, HoldRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader, OverwriteLeaseRequest,
-    OverwriteLeaseResponse, ReleaseRequest, WantedLease,
+    AlsoRenew, AlsoRenewed, AttributesResponse, HoldRequest, KeepAliveRequest, KeepAliveResponse, MetaHeader,
+    OverwriteLeaseRequest, OverwriteLeaseResponse, ReleaseRequest, WantedLease,
 };
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -31,108 +32,18 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// A lease is renewed so long after it was renewed last.
-const EVERY: Duration = Duration::from_secs(5);
-/// The same at partitions that gave leases or delegations, of which the session learns so whether one is wanted.
-const EVERY_LEASED: Duration = Duration::from_millis(500);
 /// There the answer may come so late, if nothing is wanted before; then the next one is asked for at once.
 const WAIT: Duration = Duration::from_secs(2);
 /// An answer is so much later on the way.
 const WAIT_SLACK: Duration = Duration::from_secs(1);
-/// A partition that did not answer is given up after this, and asked anew after a pause: twice within a lease, and then
-/// some.
+/// A partition that did not answer is given up after this, and asked anew after a pause ([`schedule::AGAIN`]): twice
+/// within a lease, and then some.
 const PATIENCE: Duration = Duration::from_secs(6);
-const AGAIN: Duration = Duration::from_secs(1);
 /// Partitions that are asked at once. One that takes longer than [`LATE`] is waited for beside them.
 const AT_ONCE: usize = 64;
 const LATE: Duration = Duration::from_secs(1);
-/// What is due within so long is done together.
-const TOGETHER: Duration = Duration::from_millis(100);
-/// What would be renewed within so long is renewed with what is due, so that it is with it from then on.
-const EARLY: Duration = Duration::from_secs(1);
 
-mod by_node;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Work {
-    /// Tells the root's partition of a session that writes.
-    Announce,
-    Renew(u32),
-}
-
-/// When what is done again.
-#[derive(Default)]
-struct Schedule {
-    all: BTreeMap<Work, State>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct State {
-    running: bool,
-    /// How it ended last, and when; `None`: never.
-    failed: bool,
-    ended: Option<Instant>,
-    /// When it is to be done again, if the partition gave leases.
-    due: Option<Instant>,
-}
-
-/// What is begun.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Begun {
-    work: Work,
-    /// The partition gave leases, and may answer when one is wanted.
-    waits: bool,
-    /// It could not be done the last time: others do not wait for it.
-    failed: bool,
-}
-
-impl Schedule {
-    /// What is to be begun now, and when to look again.
-    fn next(&mut self, session: &Session, now: Instant) -> (Vec<Begun>, Instant) {
-        let leased = session.leases.partitions();
-        let (mut begin, mut early, mut wake) = (Vec::new(), Vec::new(), now + EVERY);
-        let partitions = session.partitions().into_iter().map(Work::Renew);
-        for work in session.is_unannounced().then_some(Work::Announce).into_iter().chain(partitions) {
-            let state = self.all.entry(work).or_default();
-            let waits = matches!(work, Work::Renew(partition) if leased.contains(&partition));
-            let due = match state.ended {
-                None => now,
-                Some(ended) if state.failed => ended + AGAIN,
-                Some(ended) if waits => state.due.unwrap_or(ended + EVERY_LEASED),
-                Some(ended) => ended + EVERY,
-            };
-            if state.running {
-                continue;
-            }
-            if due <= now {
-                state.running = true;
-                begin.push(Begun { work, waits, failed: state.failed });
-            } else if due <= now + EARLY && !state.failed && !waits {
-                early.push((work, due));
-            } else {
-                wake = wake.min(due);
-            }
-        }
-        let is_begun = begin.iter().any(|begun| !begun.waits && begun.work != Work::Announce);
-        for (work, due) in early {
-            if is_begun {
-                self.all.entry(work).or_default().running = true;
-                begin.push(Begun { work, waits: false, failed: false });
-            } else {
-                wake = wake.min(due);
-            }
-        }
-        (begin, wake.max(now + TOGETHER))
-    }
-
-    /// When it may be due again at the earliest, and whether it was the first time that it failed.
-    fn done(&mut self, work: Work, outcome: &Result<Option<Instant>>, ended: Instant) -> (Instant, bool) {
-        let (failed, due) = (outcome.is_err(), outcome.as_ref().ok().copied().flatten());
-        let before = self.all.insert(work, State { running: false, failed, ended: Some(ended), due });
-        let again = if failed { ended + AGAIN } else { due.unwrap_or(ended + EVERY_LEASED) };
-        (again, failed && before.is_none_or(|state| !state.failed))
-    }
-}
+mod schedule;
 
 /// Boxed: renewing may hold inodes, which may open a session, which starts such a task.
 pub(super) fn keep_alive_task(
@@ -178,9 +89,9 @@ async fn keep_alive(caller: Arc<MetaCaller>, session: Arc<Session>) {
         }
         let begin;
         (begin, wake) = schedule.next(&session, Instant::now());
-        let (groups, alone) = by_node::grouped(begin, |partition| caller.leader_address(partition));
+        let (groups, alone) = schedule::grouped(begin, |partition| caller.leader_address(partition));
         for group in groups {
-            running.push(by_node::renew_group(group, caller.clone(), session.clone(), places.clone()));
+            running.push(renew_group(group, caller.clone(), session.clone(), places.clone()));
         }
         for begun in alone {
             running.push(carry_out(begun, caller.clone(), session.clone(), places.clone()));
@@ -232,6 +143,87 @@ async fn renew_in_turn(
     }
     drop(place);
     renewal.await
+}
+
+/// Renews partitions of one node. Whatever does not come back as renewed with the first answer is renewed by itself, as
+/// if nothing had been tried: what is led elsewhere by now, what a server of an older release does not know, all of it
+/// if nobody answers within [`LATE`]. So a group delays none of its partitions for longer than that.
+fn renew_group(
+    group: Vec<u32>,
+    caller: Arc<MetaCaller>,
+    session: Arc<Session>,
+    places: Arc<Semaphore>,
+) -> Pin<Box<dyn Future<Output = Ended> + Send>> {
+    Box::pin(async move {
+        let place = places.acquire().await;
+        let ended = renew_together(&group, &caller, &session).await;
+        drop(place);
+        ended
+    })
+}
+
+async fn renew_together(group: &[u32], caller: &Arc<MetaCaller>, session: &Arc<Session>) -> Ended {
+    let mut ended = Ended { done: Vec::new(), left: Vec::new() };
+    let Some((&first, others)) = group.split_first() else { return ended };
+    let known = |partition: u32| {
+        let acknowledged = session.soft.acknowledged(partition);
+        AlsoRenew { partition, soft_holds: acknowledged.is_some(), acknowledged: acknowledged.unwrap_or(0) }
+    };
+    let AlsoRenew { soft_holds, acknowledged, .. } = known(first);
+    let request = KeepAliveRequest {
+        header: Some(caller.header(first, session.id, 0, 0)),
+        soft_holds,
+        acknowledged,
+        also: others.iter().map(|partition| known(*partition)).collect(),
+        ..KeepAliveRequest::default()
+    };
+    let (sent, begun) = (caller.cluster.clock.now(), Instant::now());
+    let mut answers = match ask(caller, first, &request, caller.cluster.patience.min(LATE)).await {
+        Ok(mut answer) => {
+            let also = std::mem::take(&mut answer.also);
+            let told = |AlsoRenewed { partition, answer }| answer.map(|answer| (partition, answer));
+            let mut answers: BTreeMap<u32, KeepAliveResponse> = also.into_iter().filter_map(told).collect();
+            answers.insert(first, answer);
+            answers
+        }
+        Err(error) => {
+            let outcome = Err(error);
+            if has_ended(&outcome) {
+                ended.done.push((Work::Renew(first), outcome));
+                return ended;
+            }
+            BTreeMap::new()
+        }
+    };
+    for &partition in group {
+        match answers.remove(&partition).and_then(|answer| done(caller, session, partition, &answer, (sent, begun))) {
+            Some(done) => ended.done.push(done),
+            None => ended.left.push(by_itself(partition)),
+        }
+    }
+    ended
+}
+
+/// Takes in an answer. `None` if there is more to be done: what it names as unlinked is to be held or acknowledged.
+fn done(
+    caller: &Arc<MetaCaller>,
+    session: &Arc<Session>,
+    partition: u32,
+    answer: &KeepAliveResponse,
+    (sent, begun): (Time, Instant),
+) -> Option<Done> {
+    let is_new = heed(caller, session, partition, sent, answer);
+    if session.soft.acknowledged(partition).is_some() {
+        if !session.soft.to_hold(partition, answer.index, &answer.unlinked).is_empty() {
+            return None;
+        }
+        session.soft.acknowledge(partition, answer.index);
+        if !answer.unlinked.is_empty() || answer.more {
+            return None;
+        }
+    }
+    let again = answer.waits.then(|| if is_new { begun } else { begun + EVERY_LEASED });
+    Some((Work::Renew(partition), Ok(again)))
 }
 
 /// Keep-alives of one partition that follow each other at once because it named unlinked inodes.

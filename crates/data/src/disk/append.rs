@@ -367,8 +367,8 @@ impl DiskStore {
 }
 
 /// What a member that catches up brings begins with its last block, if that is not full. If the block was overwritten
-/// since, it stays: what is brought may have been read before. Jobs of a chunk are carried out in their order, so whatever
-/// came before this one is here.
+/// since, it stays: what is brought may have been read before. Jobs of a chunk are carried out in their order, so
+/// whatever came before this one is here.
 fn without_older_tail(chunk: &Chunk, mut job: AppendJob) -> AppendJob {
     let tail = (job.offset / BLOCK_SIZE as u64) as u32;
     if !job.replaces_tail || !chunk.state.lock().touched.contains_key(&tail) {

@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Not `FUSE_ATOMIC_O_TRUNC`: with it an open with O_TRUNC cuts the file before the kernel looks whether it may, and a
 /// program that runs is emptied although the open fails with ETXTBSY. Without it the kernel cuts after its checks.
 ///
-/// Not `FUSE_READDIRPLUS_AUTO`: with it the kernel takes attributes along only when it was asked for some before. Programs
-/// that read all names first (`find`, `rsync`) would cost a request for each.
+/// Not `FUSE_READDIRPLUS_AUTO`: with it the kernel takes attributes along only when it was asked for some before.
+/// Programs that read all names first (`find`, `rsync`) would cost a request for each.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::EXPORT_SUPPORT

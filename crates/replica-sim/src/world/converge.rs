@@ -22,7 +22,7 @@ impl World {
                 scrubbed = self.now;
                 self.scrub();
             }
-            let quiet = self.is_settled() && self.frees.is_empty();
+            let quiet = self.is_settled() && self.frees.is_empty() && !self.has_garbage();
             // What was missed is looked for after a pause.
             let late = self.now > began + 6_500 * MS;
             if quiet && late && self.clients.iter().all(|client| client.overwriting.is_none()) {

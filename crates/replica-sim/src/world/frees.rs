@@ -10,6 +10,9 @@ use super::{MS, World};
 use crate::event::{Caller, Event};
 use crate::words::Bytes;
 
+/// What nobody names is freed when members have listed it for so long.
+const COLLECTED_AFTER: u64 = 5_000 * MS;
+
 /// One free.
 #[derive(Debug)]
 pub(crate) struct Free {
@@ -27,6 +30,7 @@ impl World {
     pub(super) fn free_something(&mut self) {
         let pause = self.chance.range(150 * MS..900 * MS);
         self.plan(pause, Event::Frees);
+        self.collect();
         if self.quiet {
             return;
         }
@@ -50,6 +54,7 @@ impl World {
         let count = chunk.blocks.len() as u64;
         if whole {
             chunk.gone = true;
+            self.note_open(index);
             self.counts.add("metadata: freed a chunk");
             return self.begin_free(index, Freed::Whole);
         }
@@ -61,9 +66,44 @@ impl World {
         }
         chunk.gone = chunk.blocks.iter().all(|block| block.freed);
         let gone = chunk.gone;
+        if gone {
+            self.note_open(index);
+        }
         self.counts.add("metadata: freed blocks");
         let run = first..end;
         self.begin_free(index, if gone { Freed::Whole } else { Freed::Blocks(Vec::from([run])) });
+    }
+
+    /// A chunk that is freed while a member has it open may be shorter there, and the end of its epoch may bring what is
+    /// missing, from a member that has not freed it yet.
+    fn note_open(&mut self, index: u32) {
+        let is_open = |node: &crate::node::Node| node.disk.now.chunks.get(&index).is_some_and(|here| !here.sealed);
+        if self.nodes.iter().any(is_open) {
+            self.freed_open.insert(index, None);
+        }
+    }
+
+    /// As the collector of garbage does it: a chunk that no file names and members list is freed after a while. Of those
+    /// that were closed when they were freed none may come back.
+    fn collect(&mut self) {
+        let (now, mut found) = (self.now, Vec::new());
+        for (index, since) in &mut self.freed_open {
+            let is_freed_now = self.frees.values().any(|free| free.index == *index);
+            let is_there = self.nodes.iter().any(|node| node.disk.now.chunks.contains_key(index));
+            *since = (is_there && !is_freed_now).then_some(since.unwrap_or(now));
+            if since.is_some_and(|since| since + COLLECTED_AFTER < now) {
+                found.push(*index);
+            }
+        }
+        for index in found {
+            self.counts.add("metadata: freed what came back");
+            self.begin_free(index, Freed::Whole);
+        }
+    }
+
+    /// Whether something that was freed while it was open is to be collected yet.
+    pub(super) fn has_garbage(&self) -> bool {
+        self.freed_open.values().any(Option::is_some)
     }
 
     fn begin_free(&mut self, index: u32, what: Freed) {
