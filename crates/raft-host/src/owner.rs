@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_env::Clock;
@@ -48,6 +49,8 @@ use still_log::LogWait;
 
 /// Ticks during which the first member of a new group tries to lead at once.
 const EAGER_TICKS: u32 = 40;
+/// What is committed is told to the members after so long, if no entries follow that tell it.
+const COMMIT_PAUSE: Duration = Duration::from_millis(5);
 /// After so many rounds without a rest others come first.
 const ROUNDS_MAX: usize = 32;
 /// Spreads nodes over a tick: the golden ratio, as a fraction of 2^64.
@@ -93,6 +96,8 @@ pub(crate) struct Owner<S: StateMachine> {
     leads: bool,
     eager: u32,
     next_tick: Time,
+    /// When members are told what is committed.
+    commit_due: Option<Time>,
     /// When an idle leader puts an empty entry into the log.
     idle_entry_at: Time,
     failed: bool,
@@ -141,6 +146,7 @@ impl<S: StateMachine> Owner<S> {
             leads: false,
             eager: if eager { EAGER_TICKS } else { 0 },
             next_tick: Time(0),
+            commit_due: None,
             idle_entry_at: Time(0),
             failed: false,
             ticked: false,
@@ -192,7 +198,7 @@ impl<S: StateMachine> Owner<S> {
     /// When it has something to do although nobody comes.
     fn deadline(&self) -> Option<Time> {
         let asleep = self.core.is_asleep() && !self.checkpoints.is_awaited();
-        (!self.failed && !asleep).then_some(self.next_tick)
+        (!self.failed && !asleep).then(|| self.commit_due.map_or(self.next_tick, |due| due.min(self.next_tick)))
     }
 
     fn start(&mut self) {
@@ -242,6 +248,7 @@ impl<S: StateMachine> Owner<S> {
             self.event(event);
         }
         self.tick();
+        self.tell_commit();
         self.waiting.extend(inbox.proposals.drain(..));
         if self.leads && !self.failed {
             self.propose();
@@ -260,7 +267,18 @@ impl<S: StateMachine> Owner<S> {
             self.empty_entry();
             self.carry_out();
         }
+        if self.commit_due.is_none() && self.core.has_commit_to_tell() {
+            self.commit_due = Some(self.parts.clock.now() + COMMIT_PAUSE);
+        }
         self.note_slumber();
+    }
+
+    /// Whoever follows applies it a moment later than the leader; nobody waits for that.
+    fn tell_commit(&mut self) {
+        if self.commit_due.is_some_and(|due| due <= self.parts.clock.now()) {
+            self.commit_due = None;
+            self.step_quietly(Input::TellCommit);
+        }
     }
 
     /// Messages of another history, and of strangers, do not reach the core.

@@ -63,6 +63,8 @@ pub struct GroupCore {
     /// Index of an entry that this leader proposed after it had applied the last change of members, or proposes next.
     /// Whoever has that entry durably has written down with it that the change is committed.
     told_at: u64,
+    /// Commit index that went to the others with the newest entries, or alone.
+    told_commit: u64,
     promise: Promise,
     echoes: Echoes,
     fresh: Freshness,
@@ -178,6 +180,7 @@ impl GroupCore {
             applied,
             members_at: applied.index,
             told_at: 0,
+            told_commit: 0,
             promise: Promise::default(),
             echoes: Echoes::default(),
             fresh: Freshness::default(),
@@ -207,6 +210,7 @@ impl GroupCore {
             | Input::SnapshotFailed(_)
             | Input::EntryWanted
             | Input::LeaderLost(_)
+            | Input::TellCommit
             | Input::Wake => false,
             Input::Campaign
             | Input::ChangeMembers(_)
@@ -255,6 +259,7 @@ impl GroupCore {
             Input::Wake => self.wake_all(out),
             Input::LeaderLost(term) => self.leader_lost(term, out),
             Input::EntryWanted => self.want_entry(out),
+            Input::TellCommit => self.tell_commit(),
             Input::Persisted(number) => self.persisted(now, number, out),
             Input::Campaign => self.campaign(),
             Input::Checkpointed(meta) => self.checkpointed(meta),
@@ -295,7 +300,22 @@ impl GroupCore {
         message.from = self.node.raft.id;
         message.set_entries(vec![entry].into());
         let hint = self.node.raft.lead_transferee.and_then(node_id);
-        self.node.raft.step(message).map_err(|_| NotLeader { hint })
+        self.node.raft.step(message).map_err(|_| NotLeader { hint })?;
+        self.told_commit = self.node.raft.raft_log.committed;
+        Ok(())
+    }
+
+    /// Whether something is committed of which this leader has told nobody. It is told with the next entries, with
+    /// [`Input::TellCommit`], or with a tick: a message of its own for each commit would cost as much as the entry.
+    pub fn has_commit_to_tell(&self) -> bool {
+        self.is_leader() && self.node.raft.raft_log.committed > self.told_commit
+    }
+
+    fn tell_commit(&mut self) {
+        if self.has_commit_to_tell() {
+            self.told_commit = self.node.raft.raft_log.committed;
+            self.node.raft.bcast_append();
+        }
     }
 
     /// Whether this member leads (it may not have applied all that was acknowledged before; see
@@ -453,6 +473,7 @@ fn raft_config(config: &CoreConfig, applied: u64) -> raft::Config {
         max_size_per_msg: config.message_bytes_max,
         max_inflight_msgs: config.inflight_max,
         check_quorum: true,
+        skip_bcast_commit: true,
         pre_vote: true,
         max_uncommitted_size: config.uncommitted_bytes_max.max(config.message_bytes_max),
         max_committed_size_per_ready: 16 << 20,

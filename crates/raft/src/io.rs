@@ -78,6 +78,9 @@ pub enum Input {
     LeaderLost(u64),
     /// The log here can only be given up further when there is one more entry.
     EntryWanted,
+    /// A moment passed since something was committed: a leader says so, if nothing that it sent since does
+    /// ([`has_commit_to_tell`](crate::GroupCore::has_commit_to_tell)).
+    TellCommit,
 }
 
 /// What to do, in this order.

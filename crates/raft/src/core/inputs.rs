@@ -239,6 +239,7 @@ impl GroupCore {
             let _ = self.propose_entry(leave);
         }
         self.tell_members();
+        self.tell_commit();
         let in_snapshot: Vec<u64> = self
             .node
             .raft
