@@ -74,8 +74,8 @@ impl World {
         self.begin_free(index, if gone { Freed::Whole } else { Freed::Blocks(Vec::from([run])) });
     }
 
-    /// A chunk that is freed while a member has it open may be shorter there, and the end of its epoch may bring what is
-    /// missing, from a member that has not freed it yet.
+    /// A chunk that is freed while a member has it open may be shorter there, and the end of its epoch may bring what
+    /// is missing, from a member that has not freed it yet.
     fn note_open(&mut self, index: u32) {
         let is_open = |node: &crate::node::Node| node.disk.now.chunks.get(&index).is_some_and(|here| !here.sealed);
         if self.nodes.iter().any(is_open) {
@@ -83,8 +83,8 @@ impl World {
         }
     }
 
-    /// As the collector of garbage does it: a chunk that no file names and members list is freed after a while. Of those
-    /// that were closed when they were freed none may come back.
+    /// As the collector of garbage does it: a chunk that no file names and members list is freed after a while. Of
+    /// those that were closed when they were freed none may come back.
     fn collect(&mut self) {
         let (now, mut found) = (self.now, Vec::new());
         for (index, since) in &mut self.freed_open {
