@@ -63,8 +63,9 @@ pub struct World {
     pub(crate) next_free: u64,
     /// Chunks that nobody names, and since when.
     pub(crate) garbage: Vec<(u32, u64)>,
-    /// Chunks that were freed whole while a member had them open, and since when they are listed all the same.
-    pub(crate) freed_open: BTreeMap<u32, Option<u64>>,
+    /// Chunks that were freed whole while a member had them open, or before a disk forgot it, and since when they are
+    /// listed all the same.
+    pub(crate) may_come_back: BTreeMap<u32, Option<u64>>,
     /// Nothing new is begun, nothing breaks any more.
     pub(crate) quiet: bool,
     pub(crate) failure: Option<String>,
@@ -138,7 +139,7 @@ impl World {
             frees: BTreeMap::new(),
             next_free: 1,
             garbage: Vec::new(),
-            freed_open: BTreeMap::new(),
+            may_come_back: BTreeMap::new(),
             quiet: false,
             failure: None,
             next_session: CLIENTS as u64 + 1,

@@ -200,6 +200,9 @@ impl World {
         if self.nodes[node].disk.flip(index, block) {
             self.say(|| format!("a bit flips on d{} in chunk {index} block {block}", node + 1));
             self.counts.add("fault: bit flipped");
+            if self.nodes.len() == 2 {
+                self.scrub();
+            }
         }
     }
 
@@ -222,6 +225,8 @@ impl World {
             self.say(|| format!("d{} forgot what it had synced", node + 1));
             self.counts.add("fault: disk forgot");
             self.budget.forgot = true;
+            let gone = self.model.chunks.iter().filter(|(_, chunk)| chunk.gone).map(|(index, _)| (*index, None));
+            self.may_come_back.extend(gone);
             self.budget.fragile = Some(node);
         }
     }

@@ -79,7 +79,7 @@ impl World {
     fn note_open(&mut self, index: u32) {
         let is_open = |node: &crate::node::Node| node.disk.now.chunks.get(&index).is_some_and(|here| !here.sealed);
         if self.nodes.iter().any(is_open) {
-            self.freed_open.insert(index, None);
+            self.may_come_back.insert(index, None);
         }
     }
 
@@ -87,7 +87,7 @@ impl World {
     /// those that were closed when they were freed none may come back.
     fn collect(&mut self) {
         let (now, mut found) = (self.now, Vec::new());
-        for (index, since) in &mut self.freed_open {
+        for (index, since) in &mut self.may_come_back {
             let is_freed_now = self.frees.values().any(|free| free.index == *index);
             let is_there = self.nodes.iter().any(|node| node.disk.now.chunks.contains_key(index));
             *since = (is_there && !is_freed_now).then_some(since.unwrap_or(now));
@@ -103,7 +103,7 @@ impl World {
 
     /// Whether something that was freed while it was open is to be collected yet.
     pub(super) fn has_garbage(&self) -> bool {
-        self.freed_open.values().any(Option::is_some)
+        self.may_come_back.values().any(Option::is_some)
     }
 
     fn begin_free(&mut self, index: u32, what: Freed) {
