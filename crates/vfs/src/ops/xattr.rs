@@ -3,6 +3,7 @@ use crate::caller::Caller;
 use crate::error::{Result, VfsError};
 use crate::file::File;
 use crate::vfs::Vfs;
+use cairn_types::name::XATTR_NAME_MAX;
 use std::sync::Arc;
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -24,10 +25,12 @@ async fn settle_before(file: Option<Arc<File>>, name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether servers keep attributes of such a name at all.
+/// Whether a server keeps attributes of such a name; of others it says what is wrong with them.
 fn may_be_stored(name: &[u8]) -> bool {
-    let known: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
-    known.iter().any(|prefix| name.starts_with(prefix))
+    let acl: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let is_whole = |prefix: &&[u8]| name.starts_with(prefix) && name.len() > prefix.len();
+    acl.contains(&name) || prefixes.iter().any(is_whole) && name.len() <= XATTR_NAME_MAX && !name.contains(&0)
 }
 
 impl Vfs {

@@ -134,6 +134,7 @@ async fn listings_fill_the_cache_and_know_what_was_written() {
 async fn what_has_no_extended_attributes_by_a_listing_is_not_asked_for_them() {
     const NAME: &[u8] = b"user.x";
     const ACL: &[u8] = b"system.posix_acl_access";
+    let too_long = [b"user.".as_slice(), &[b'x'; 251]].concat();
     let cluster = cluster();
     let (vfs, other) = (still_mount(&cluster).await, still_mount(&cluster).await);
     let mut inodes = Vec::new();
@@ -157,6 +158,8 @@ async fn what_has_no_extended_attributes_by_a_listing_is_not_asked_for_them() {
     let calls = cluster.take_calls();
     assert!(!calls.contains_key("GetXattr") && !calls.contains_key("ListXattr"), "{calls:?}");
     assert_eq!(get(bare, b"system.other").await, Err(libc::EOPNOTSUPP), "of such names there are none");
+    assert_eq!(get(bare, b"user.").await, Err(libc::EINVAL), "that is no name");
+    assert_eq!(get(bare, &too_long).await, Err(libc::ERANGE));
     assert_eq!(get(has, NAME).await, Ok(b"y".to_vec()));
     assert_eq!(vfs.listxattr(&root(), has).await.expect("listed"), [NAME]);
     vfs.setxattr(&root(), gets, NAME, b"z", 0).await.expect("set");
