@@ -117,6 +117,9 @@ pub struct AppendOp {
     pub sync: bool,
     /// From the primary: the chunk may be sealed (catch-up, copying up before a seal).
     pub repair: bool,
+    /// Of bytes that a member that catches up copies: the overwrite up to which they are. What a later one brought
+    /// stays.
+    pub as_of: Option<OverwriteNumber>,
 }
 
 /// Work for the control thread.

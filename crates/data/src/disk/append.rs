@@ -85,8 +85,18 @@ impl DiskStore {
             }
             AppendDecision::Take { replaces_tail } => {
                 state.accepted = op.offset + op.bytes as u64;
-                let AppendOp { offset, bytes, data, crcs, row_crcs, sync, .. } = op;
-                Ok(Some(Job::Append(AppendJob { offset, bytes, data, crcs, row_crcs, replaces_tail, sync, done })))
+                let AppendOp { offset, bytes, data, crcs, row_crcs, sync, as_of, .. } = op;
+                Ok(Some(Job::Append(AppendJob {
+                    offset,
+                    bytes,
+                    data,
+                    crcs,
+                    row_crcs,
+                    replaces_tail,
+                    as_of,
+                    sync,
+                    done,
+                })))
             }
         }
     }
@@ -367,11 +377,12 @@ impl DiskStore {
 }
 
 /// What a member that catches up brings begins with its last block, if that is not full. If the block was overwritten
-/// since, it stays: what is brought may have been read before. Jobs of a chunk are carried out in their order, so
-/// whatever came before this one is here.
+/// behind the table that is copied, it stays: what is brought may have been read before. Jobs of a chunk are carried
+/// out in their order, so whatever came before this one is here.
 fn without_older_tail(chunk: &Chunk, mut job: AppendJob) -> AppendJob {
     let tail = (job.offset / BLOCK_SIZE as u64) as u32;
-    if !job.replaces_tail || !chunk.state.lock().touched.contains_key(&tail) {
+    let Some(as_of) = job.as_of.filter(|_| job.replaces_tail) else { return job };
+    if chunk.state.lock().touched.get(&tail).is_none_or(|last| *last <= as_of) {
         return job;
     }
     let (skipped, row_tables) = (job.bytes.min(BLOCK_SIZE), job.row_crcs.len() / job.crcs.len());

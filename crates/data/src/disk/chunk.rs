@@ -103,6 +103,7 @@ pub(crate) struct AppendJob {
     /// Of parity shards: k a block.
     pub(crate) row_crcs: Vec<u32>,
     pub(crate) replaces_tail: bool,
+    pub(crate) as_of: Option<OverwriteNumber>,
     pub(crate) sync: bool,
     pub(crate) done: Done<Appended>,
 }

@@ -148,6 +148,7 @@ impl Inner {
             row_crcs,
             sync: asked.sync,
             repair: asked.repair,
+            as_of: None,
         };
         Ok(Checked { member, id, op, payload: payload.slice(..bytes) })
     }

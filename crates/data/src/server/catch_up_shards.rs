@@ -344,6 +344,7 @@ impl Piece {
             follows: None,
             sync: false,
             repair: true,
+            as_of: None,
         }
     }
 }

@@ -294,6 +294,7 @@ impl Inner {
                 follows: None,
                 sync: false,
                 repair: true,
+                as_of: Some(number_in(&theirs.summary)),
             };
             let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
             self.rest(member, piece.len() * BLOCK_SIZE, 1, begun).await;

@@ -283,7 +283,20 @@ impl Inner {
             let create = CreateRecord { chunk: id, scheme, shard: 0, volume, creation_epoch, session };
             let (may_create, sync, repair) = (true, false, true);
             let row_crcs = Vec::new();
-            let op = AppendOp { create, may_create, offset, follows: None, bytes, data, crcs, row_crcs, sync, repair };
+            let as_of = None;
+            let op = AppendOp {
+                create,
+                may_create,
+                offset,
+                follows: None,
+                bytes,
+                data,
+                crcs,
+                row_crcs,
+                sync,
+                repair,
+                as_of,
+            };
             let _appended: Appended = wait(|done| member.store.append(op, done)).await?;
             return Ok(());
         }

@@ -97,6 +97,7 @@ pub(super) fn append_op(id: ChunkId, offset: u64, bytes: &[u8], sync: bool) -> A
         row_crcs,
         sync,
         repair,
+        as_of: None,
     }
 }
 

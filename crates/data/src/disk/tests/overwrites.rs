@@ -6,7 +6,7 @@ use cairn_sim::SimDisk;
 use cairn_types::{BLOCK_SIZE, Epoch, ErrorCode};
 
 use super::model::{append, append_op, config, good_block, id, open, open_with, outcome, read, run, slot};
-use crate::disk::{DataError, DiskConfig, DiskStore, OverwriteOp, OverwriteOrder};
+use crate::disk::{AppendOp, DataError, DiskConfig, DiskStore, OverwriteOp, OverwriteOrder};
 
 fn no(count: u64) -> OverwriteNumber {
     OverwriteNumber { epoch: Epoch(4), count }
@@ -152,7 +152,7 @@ fn an_append_that_was_read_before_leaves_a_last_block_that_was_overwritten_since
         let follow = OverwriteOrder::Follow { previous: OverwriteNumber::NONE, number: no(1) };
         overwrite(&store, follow, &[(1, 7)]).expect("taken");
         let brought = append_op(id(1), BLOCK_SIZE as u64, &vec![5; length - BLOCK_SIZE], true);
-        append(&store, brought).expect("durable");
+        append(&store, AppendOp { as_of: Some(OverwriteNumber::NONE), ..brought }).expect("durable");
         drop(store);
         disk.crash(cairn_sim::CrashPolicy::LoseAll);
         let store = open(&disk).expect("opens");
@@ -161,4 +161,25 @@ fn an_append_that_was_read_before_leaves_a_last_block_that_was_overwritten_since
         assert!(found[..length] == expected[..length], "of {length} bytes");
         assert_eq!(store.info(id(1)).expect("here").length, length as u64);
     }
+}
+
+/// A member that missed an overwrite of its last block, but not the ones before and behind it, would keep the older one
+/// and count as in step.
+#[test]
+fn an_append_that_is_newer_than_an_overwrite_of_the_last_block_is_taken() {
+    let half = BLOCK_SIZE / 2;
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("an empty disk");
+    append(&store, append_op(id(1), 0, &vec![3; BLOCK_SIZE + half], true)).expect("durable");
+    let first = OverwriteOrder::Follow { previous: OverwriteNumber::NONE, number: no(1) };
+    overwrite(&store, first, &[(1, 7)]).expect("taken");
+    let third = OverwriteOrder::Follow { previous: no(2), number: no(3) };
+    overwrite(&store, third, &[(0, 4)]).expect("taken");
+    let brought = append_op(id(1), BLOCK_SIZE as u64, &vec![9; 2 * BLOCK_SIZE], true);
+    let brought = AppendOp { as_of: Some(no(3)), ..brought };
+    append(&store, brought).expect("durable");
+    let (slot, done) = slot();
+    store.settle_copy(id(1), no(3), Epoch(4), done).expect("begun");
+    assert!(outcome(&store, &slot).expect("answered"), "in step as of 3");
+    assert_eq!(block(&store, 1), [9; BLOCK_SIZE]);
 }

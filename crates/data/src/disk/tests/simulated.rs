@@ -183,7 +183,9 @@ impl Both {
                 let create = CreateRecord { chunk: id(index), scheme, shard: 0, volume, creation_epoch: made, session };
                 let (data, crcs) = stored(&data);
                 let (data, bytes, row_crcs, follows) = (data.freeze(), bytes as usize, Vec::new(), None);
-                let op = AppendOp { create, may_create, offset, follows, bytes, data, crcs, row_crcs, sync, repair };
+                let as_of = Some(cairn_format::overwrite_number::OverwriteNumber::NONE);
+                let op =
+                    AppendOp { create, may_create, offset, follows, bytes, data, crcs, row_crcs, sync, repair, as_of };
                 super::model::append(&store, op).map(|_| None).map_err(|error| error.code())
             }
             DiskOp::Sync { index } => done(&store, |store, done| store.sync(id(index), done)).map(|_: u64| None),

@@ -57,9 +57,8 @@ impl Inner {
             let along = Along { opcode: Opcode::Sync, header, chain: chunk.chain.clone(), trace_id: 0 };
             return self.pass_along(member, id, &along, &join);
         }
-        let bytes = data.len();
+        let (bytes, mut crcs, mut encoded) = (data.len(), Vec::new(), Vec::new());
         data.pad_to_align();
-        let (mut crcs, mut encoded) = (Vec::new(), Vec::new());
         crc32c_blocks(&data, &mut crcs);
         encode_crcs(&crcs, &mut encoded);
         let (payload, creation_epoch): (SharedBuf, Epoch) = (data.freeze(), member.pg.epoch);
@@ -82,6 +81,7 @@ impl Inner {
             row_crcs: Vec::new(),
             sync,
             repair: false,
+            as_of: None,
         };
         self.pace.clients_moved(bytes as u64);
         let done: Done<Appended> = Box::new(move |outcome| {

@@ -137,7 +137,8 @@ pub(super) fn append_unsynced(cluster: &Cluster, i: usize, index: u32, offset: u
     let (data, crcs) = (data.freeze(), bytes.chunks(BLOCK_SIZE).map(crc32c).collect());
     let (may_create, sync, repair, row_crcs) = (false, false, true, Vec::new());
     let (offset, bytes) = (offset as u64, bytes.len());
-    let op = AppendOp { create, may_create, offset, follows: None, bytes, data, crcs, row_crcs, sync, repair };
+    let as_of = None;
+    let op = AppendOp { create, may_create, offset, follows: None, bytes, data, crcs, row_crcs, sync, repair, as_of };
     let (sender, appended) = std::sync::mpsc::channel();
     store.append(op, Box::new(move |outcome| sender.send(outcome).expect("awaited"))).expect("begun");
     appended.recv().expect("answered").expect("appended");
